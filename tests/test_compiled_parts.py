@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofuse.measure.check import OutputReference, WorkloadReference, check
-from autofuse.measure.compiled_parts import comparing, plain_fingerprints
+from autofuse.measure.compiled_parts import WORTH_BYTES, Compiled, compiled, fingerprints
 from autofuse.measure.parts import ANY_FINITE, PART, numpy_parts
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
@@ -23,8 +23,16 @@ SPECIAL = (0.0, -0.0, np.nan, np.inf, -np.inf, 1e-40, 1e300, -3e38, 65504.0, 6e-
 ROOMS = (0.0, 1e-6, 0.5, float(ANY_FINITE), np.inf)
 
 
-def is_compiled() -> bool:
-    return comparing().parts is not numpy_parts
+@pytest.fixture(scope="module")
+def library() -> Compiled:
+    found = compiled()
+    assert found is not None
+    return found
+
+
+def fingerprint(array: np.ndarray) -> bytes:
+    (found,) = fingerprints((array,))
+    return found
 
 
 @st.composite
@@ -63,21 +71,24 @@ def cases(draw: st.DrawFn) -> tuple[np.ndarray, OutputReference]:
 
 @settings(max_examples=400, deadline=None)
 @given(cases())
-def test_both_ways_to_compare_give_one_verdict(case: tuple[np.ndarray, OutputReference]) -> None:
+def test_both_ways_to_compare_give_one_verdict(
+    library: Compiled, case: tuple[np.ndarray, OutputReference]
+) -> None:
     values, wanted = case
     reference = WorkloadReference((wanted,))
-    ours, numpys = (check((values,), reference, p) for p in (comparing().parts, numpy_parts))
-    assert is_compiled()
+    ours, numpys = (check((values,), reference, p) for p in (library.parts, numpy_parts))
     assert (ours.ok, ours.message, ours.blind) == (numpys.ok, numpys.message, numpys.blind)
     assert ours.max_rel_error == pytest.approx(numpys.max_rel_error, rel=1e-12, abs=0.0)
 
 
 @settings(max_examples=100, deadline=None)
 @given(cases())
-def test_parts_are_equal_one_by_one(case: tuple[np.ndarray, OutputReference]) -> None:
+def test_parts_are_equal_one_by_one(
+    library: Compiled, case: tuple[np.ndarray, OutputReference]
+) -> None:
     values, wanted = case
     pairs = list(
-        zip(comparing().parts(values, wanted.held), numpy_parts(values, wanted.held), strict=True)
+        zip(library.parts(values, wanted.held), numpy_parts(values, wanted.held), strict=True)
     )
     for ours, numpys in pairs:
         places = [(p.beyond, p.first, p.broken) for p in (ours, numpys)]
@@ -86,54 +97,58 @@ def test_parts_are_equal_one_by_one(case: tuple[np.ndarray, OutputReference]) ->
         assert ours.square == pytest.approx(numpys.square, rel=1e-9, abs=1e-300)
 
 
-def test_an_element_that_the_reference_says_nothing_of_hides_no_error_of_others() -> None:
+def test_an_element_that_the_reference_says_nothing_of_hides_no_error_of_others(
+    library: Compiled,
+) -> None:
     expected, values = np.ones(8), np.ones(8, np.float32)
     expected[0] = values[0] = np.nan
     values[5] = 1 + 2**-20
     type_ = TensorType((8,), DType.F32)
     wanted = OutputReference(type_, expected, np.full(8, 1e-3, np.float32), 1.0, 8**0.5, 1.0, 0)
-    for parts in (comparing().parts, numpy_parts):
+    for parts in (library.parts, numpy_parts):
         found = check((values,), WorkloadReference((wanted,)), parts)
         assert found.ok and found.max_rel_error == pytest.approx(2**-21)
 
 
-@pytest.mark.parametrize("size", [1, 7, 8, 63, 64, 65, 1000, (1 << 20) - 1, (1 << 20) + 13])
-def test_a_fingerprint_tells_every_changed_byte_and_their_order(size: int) -> None:
+SIZES = [1, 65, 1000, WORTH_BYTES - 1, *range(WORTH_BYTES, WORTH_BYTES + 66, 13), (1 << 20) + 13]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_fingerprint_tells_every_changed_byte(size: int) -> None:
     random = np.random.default_rng(size)
     array = random.integers(0, 256, size).astype(np.uint8)
-    for fingerprints in (comparing().fingerprints, plain_fingerprints):
-        before = fingerprints((array,))
-        assert fingerprints((array.copy(),)) == before
-        for at in {0, size // 2, size - 1, *random.integers(0, size, 20).tolist()}:
-            for bit in (1, 128):
-                changed = array.copy()
-                changed[at] ^= bit
-                assert fingerprints((changed,)) != before, (at, bit)
+    before = fingerprint(array)
+    assert fingerprint(array.copy()) == before
+    for at in {0, size // 2, size - 1, *random.integers(0, size, 20).tolist()}:
+        for bit in (1, 128):
+            changed = array.copy()
+            changed[at] ^= bit
+            assert fingerprint(changed) != before, (at, bit)
 
 
-def test_a_fingerprint_tells_swapped_and_negated_elements() -> None:
-    x = np.random.default_rng(0).normal(size=4096).astype(np.float32)
+@pytest.mark.parametrize("size", [4096, WORTH_BYTES])
+def test_a_fingerprint_tells_swapped_and_negated_elements(size: int) -> None:
+    x = np.random.default_rng(0).normal(size=size).astype(np.float32)
     swapped = x.copy()
     swapped[[0, 16]] = swapped[[16, 0]]
-    different = {comparing().fingerprints((a,)) for a in (x, swapped, -x, x[::-1], np.abs(x))}
-    assert len(different) == 5
-    assert comparing().fingerprints((np.zeros(0, np.float32),)) == comparing().fingerprints(
-        (np.zeros((3, 0), np.int8),)
-    )
+    assert len({fingerprint(a) for a in (x, swapped, -x, x[::-1], np.abs(x))}) == 5
 
 
 def test_without_a_compiler_numpy_compares(tmp_path: Path) -> None:
     text = (
-        "from autofuse.measure.compiled_parts import comparing, plain_fingerprints\n"
-        "from autofuse.measure.parts import numpy_parts\n"
-        "found = comparing()\n"
-        "assert found.parts is numpy_parts and found.fingerprints is plain_fingerprints\n"
+        "import numpy as np\n"
+        "from autofuse.measure.compiled_parts import compiled, fingerprints, parts\n"
+        "from autofuse.measure.parts import Held\n"
+        "assert compiled() is None\n"
+        "x = np.ones(1 << 20)\n"
+        "(found,) = {p.beyond for p in parts(x, Held(x + 1, np.zeros(1 << 20), 1, 1, False))}\n"
+        "assert found == 1 << 16 and fingerprints((x,)) != fingerprints((x + 1,))\n"
     )
     environment = os.environ | {"CC": "/nowhere/cc", "XDG_CACHE_HOME": str(tmp_path)}
     subprocess.run([sys.executable, "-c", text], env=environment, check=True)
 
 
-def test_every_half_precision_number_is_read_as_numpy_reads_it() -> None:
+def test_every_half_precision_number_is_read_as_numpy_reads_it(library: Compiled) -> None:
     for dtype in (DType.F16, DType.BF16):
         values = np.arange(1 << 16, dtype=np.uint16).view(dtype.numpy)
         with np.errstate(all="ignore"):
@@ -141,4 +156,4 @@ def test_every_half_precision_number_is_read_as_numpy_reads_it() -> None:
         type_ = TensorType(values.shape, dtype)
         none = np.zeros(values.shape, np.float32)
         wanted = OutputReference(type_, expected, none, 1.0, 1.0, 0.0, 0)
-        assert check((values,), WorkloadReference((wanted,)), comparing().parts).ok
+        assert check((values,), WorkloadReference((wanted,)), library.parts).ok

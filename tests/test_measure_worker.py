@@ -42,6 +42,7 @@ BODIES = {
     "later": f"static int calls; {LOOP} z[i] = x[i] + y[i]; if (++calls > 3) z[7] += 0.01f;",
     "stops": f"static int calls; if (++calls > 3) return 0; {LOOP} z[i] = x[i] + y[i];",
     "spoils later": f"static int calls; {LOOP} z[i] = x[i] + y[i]; if (++calls > 3) x[3] = 0;",
+    "overruns later": f"static int calls; {LOOP} z[i] = x[i] + y[i]; if (++calls > 3) z[{N}] = 0;",
     "reads on": f"{LOOP} z[i] = x[i] + y[i]; volatile float *p = x + {N} + 8; (void)*p;",
     "reads before": f"{LOOP} z[i] = x[i] + y[i]; volatile float *p = x - 4; (void)*p;",
     "writes on": f"{LOOP} z[i] = x[i] + y[i]; z[{N} + 8] = 0;",
@@ -163,6 +164,11 @@ def test_comparison_interleaves_and_names_the_failing_one(
     assert bad.failure.kind is FailureKind.WRONG_RESULT
     crash = worker.compare([built["good"], built["segfaults"]], 3, 4, QUICK)
     assert isinstance(crash, ComparisonFailure) and crash.failure.kind is FailureKind.CRASH
+    for name in ("spoils later", "overruns later"):
+        spoiled = worker.compare([built[name], built["good"]], 3, 4, QUICK)
+        assert isinstance(spoiled, ComparisonFailure) and spoiled.index is None
+        assert "while all were timed" in spoiled.failure.message
+    assert isinstance(worker.compare([built["good"]], 3, 4, QUICK), Comparison)
     with pytest.raises(MeasureError, match="3 blocks"):
         worker.compare([built["good"]], 2)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from slow_bench import SlowBench
 
 from autofuse import spec, trace, xp
 from autofuse.backends.base import Artifact
@@ -30,6 +31,11 @@ from autofuse.measure.timing import (
 from autofuse.measure.worker import WorkloadRunner
 from autofuse.measure.workload import Workload
 from autofuse.ops.types import TensorType
+from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
+from autofuse.simplify import normal_form
+from autofuse.tuning.bench import KnownKernel, Profiled
+from autofuse.tuning.plans import baseline_plan
+from autofuse.tuning.profiling import LEAST_SHARE, Kernels
 
 FEW, NEAR = STEPS[0][0], STEPS[-1][1]
 
@@ -76,6 +82,7 @@ def test_a_long_call_is_sampled_for_about_twenty_times_its_own_time() -> None:
     noisy = [20e3, 40e3, 30e3]
     found = sampled(noisy, math.inf, noise=0.0)
     assert (found.n, found.stopped) == (20, "enough")
+    assert sampled(noisy, math.inf, noise=0.0, minimum=60, maximum=60, wall_s=9.0).n == 60
     short = sampled([20.0, 40.0, 30.0], math.inf, noise=0.0)
     assert (short.n, short.stopped) == (300, "samples"), "there is time for more of a short one"
 
@@ -203,3 +210,50 @@ def test_a_profile_says_of_each_group_which_rule_ended_it(runner: WorkloadRunner
         ("noise", 8, 50.0),
     ]
     assert found.total is not None and found.total.stopped == RACE
+
+
+# --- what a search races with ------------------------------------------------------------------
+
+
+class RacingBench(SlowBench):
+    """Notes with what the kernels of a plan compete; `told` is known of earlier jobs."""
+
+    told: Sequence[KnownKernel] = ()
+
+    def profile(self, candidate: Candidate, rivals_us: Sequence[float] = ()) -> Profiled:
+        self.rivals_us = tuple(rivals_us)
+        return super().profile(candidate, rivals_us)
+
+    def kernels(self, groups: Mapping[str, FusionGroup]) -> Iterator[KnownKernel]:
+        return iter(self.told)
+
+
+def searching(told: Sequence[KnownKernel] = ()) -> tuple[RacingBench, Kernels, FusionPlan]:
+    graph = normal_form(trace(lambda x: xp.softmax(xp.exp(x), axis=-1), spec((64, 512))))
+    plan = baseline_plan(graph, "unfused")[0]
+    keys = {group: str(k) for k, group in enumerate(plan.groups)}
+    bench = RacingBench(graph, 60.0, 0.0)
+    bench.told = told
+    return bench, Kernels(bench, keys, dict.fromkeys(keys.values(), 1.0)), plan
+
+
+def test_a_kernel_races_with_its_own_best_and_one_that_is_known_with_nobody() -> None:
+    bench, kernels, plan = searching()
+    assert kernels.profile(plan, {})
+    assert set(bench.rivals_us) == {math.inf}
+    assert kernels.tune_launches(plan)
+    best = [kernels.by_key[key].first_us for key in kernels.keys(plan)]
+    heavy = [us >= LEAST_SHARE * sum(best) for us in best]
+    assert any(heavy)
+    assert bench.rivals_us == tuple(
+        us if trial else 0.0 for us, trial in zip(best, heavy, strict=True)
+    )
+
+
+def test_what_was_dropped_in_an_earlier_job_is_no_best_without_its_rival() -> None:
+    fast, slow = LaunchConfig.of(vector=8), LaunchConfig.of(vector=4)
+    _, kernels, _ = searching([KnownKernel("0", slow, 9.0, dropped=True)])
+    assert not kernels.by_key["0"].us, "few samples: it is measured again if it is of interest"
+    both = [KnownKernel("0", fast, 3.0), KnownKernel("0", slow, 9.0, dropped=True)]
+    _, kernels, _ = searching(both)
+    assert kernels.by_key["0"].us == {fast: 3.0, slow: 9.0}

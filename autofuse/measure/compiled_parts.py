@@ -2,7 +2,7 @@
 
 What NumPy does in a dozen passes over temporaries is one pass here, on the kernels' own thread
 pool (any other pool's threads would still be spinning when samples are taken). The library is built
-once per machine.
+once per machine, when an array is large enough.
 
 A fingerprint tells whether bytes are what they were: blocks of 64-bit words, each mixed by a
 multiplication and a rotation (both one to one, so one changed word always shows), and the blocks'
@@ -12,8 +12,7 @@ numbers through BLAKE2.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -24,13 +23,15 @@ from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.pool import pool_pointer
 from autofuse.backends.sealed import load_checked
 from autofuse.limits import usable_cores
-from autofuse.measure.parts import PART, Held, Part, Parts, numpy_parts
+from autofuse.measure.parts import PART, Held, Part, numpy_parts
 from autofuse.ops.dtypes import DType
 
 Fingerprints = tuple[bytes, ...]
 
 _BLOCK_BYTES = 1 << 20
-_FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math")
+# Smaller arrays are done before a library is loaded, let alone built.
+WORTH_BYTES = 1 << 18
+_FLAGS = ("-O2", "-ftree-vectorize", "-march=native", "-fno-math-errno", "-fno-trapping-math")
 _FLOATS = {DType.F64: 0, DType.F32: 1, DType.F16: 2, DType.BF16: 3}
 _TEXT = r"""
 #include <float.h>
@@ -170,27 +171,32 @@ void autofuse_mix(
 """
 
 
-@dataclass(frozen=True)
-class Comparing:
-    """How this process compares outputs with references, and tells changed arrays."""
+def parts(flat: np.ndarray, held: Held) -> Iterable[Part]:
+    """As `numpy_parts`; sums differ by rounding."""
+    library = compiled() if flat.nbytes >= WORTH_BYTES else None
+    return numpy_parts(flat, held) if library is None else library.parts(flat, held)
 
-    parts: Parts
-    fingerprints: Callable[[Sequence[np.ndarray]], Fingerprints]
+
+def fingerprints(arrays: Sequence[np.ndarray]) -> Fingerprints:
+    """Of each array; of arrays of equal sizes they differ where any byte does, but for one chance
+    in 2^64."""
+    return tuple(map(_fingerprint, arrays))
+
+
+def _fingerprint(array: np.ndarray) -> bytes:
+    data = _bytes(array)
+    library = compiled() if data.size >= WORTH_BYTES else None
+    mixed = data if library is None else library.mixed(data)
+    return blake2b(mixed.data, digest_size=16).digest()
 
 
 @lru_cache(maxsize=1)
-def comparing() -> Comparing:
-    """In compiled code, where there is a compiler."""
+def compiled() -> Compiled | None:
+    """The library, where there is a compiler."""
     try:
-        compiled = _Compiled()
+        return Compiled()
     except (CompileError, CompilerMissing, LaunchError, OSError):
-        return Comparing(numpy_parts, plain_fingerprints)
-    return Comparing(compiled.parts, compiled.fingerprints)
-
-
-def plain_fingerprints(arrays: Sequence[np.ndarray]) -> Fingerprints:
-    """A hash of the bytes of each array, which tells their order too."""
-    return tuple(blake2b(_bytes(a).data, digest_size=16).digest() for a in arrays)
+        return None
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:
@@ -206,7 +212,7 @@ class _Job(ctypes.Structure):
     ]
 
 
-class _Compiled:
+class Compiled:
     """Raises CompileError, CompilerMissing, LaunchError and OSError where it cannot be built."""
 
     def __init__(self) -> None:
@@ -231,18 +237,14 @@ class _Compiled:
         self._library.autofuse_parts(ctypes.byref(job), kind, int(held.exact), *self._pool)
         return [Part(*row) for row in zip(*reals.tolist(), *places.tolist(), strict=True)]
 
-    def fingerprints(self, arrays: Sequence[np.ndarray]) -> Fingerprints:
-        """Of each array; of arrays of equal sizes they differ where any byte does, but for one
-        chance in 2^64."""
-        return tuple(map(self._fingerprint, arrays))
-
-    def _fingerprint(self, array: np.ndarray) -> bytes:
-        data, size = _bytes(array), ctypes.c_int64
+    def mixed(self, data: np.ndarray) -> np.ndarray:
+        """A number (u64) of each block of an array of bytes."""
+        size = ctypes.c_int64
         found = np.zeros(-(-data.size // _BLOCK_BYTES), np.uint64)
         places = ctypes.c_void_p(data.ctypes.data), ctypes.c_void_p(found.ctypes.data)
         sizes = size(data.size), size(_BLOCK_BYTES)
         self._library.autofuse_mix(places[0], *sizes, places[1], *self._pool)
-        return blake2b(found.data, digest_size=16).digest()
+        return found
 
 
 def _kind(dtype: np.dtype) -> int:

@@ -60,11 +60,11 @@ def held_notes(modes: Mapping[str, int]) -> tuple[str, ...]:
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """When to stop: whichever comes first of a lost `race`, a median known to `noise` (relative
-    standard error, from the quartiles, after `minimum` samples), `enough` samples and `least_s`
-    seconds, `maximum` samples, and `wall_s` seconds of sampling (but never before 3 samples, unless
-    one takes longer than that: then one is enough). So a call that takes long is sampled for about
-    `enough` times its own time. `warmup_s` seconds of calls come first. `mode` is "graph" or
-    "eager" on a device that knows both."""
+    standard error, from the quartiles, after `minimum` samples), `enough` samples (and the minimum)
+    in `least_s` seconds or more, `maximum` samples, and `wall_s` seconds of sampling (but never
+    before 3 samples, unless one takes longer than that: then one is enough). So a call that takes
+    long is sampled for about `enough` times its own time. `warmup_s` seconds of calls come first.
+    `mode` is "graph" or "eager" on a device that knows both."""
 
     cache: str = "cold"
     warmup_s: float = 0.02
@@ -208,7 +208,7 @@ def stopping_rule(
         return "noise"
     if n >= sampling.maximum:
         return "samples"
-    if n >= sampling.enough and spent_s >= sampling.least_s:
+    if n >= max(sampling.enough, sampling.minimum) and spent_s >= sampling.least_s:
         return "enough"
     few = n >= 3 or (n > 0 and samples[-1] > sampling.wall_s * 1e6)
     return "wall" if spent_s >= sampling.wall_s and few else None

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import numpy as np
 from autofuse.backends.base import AnyArtifact, CompileError, CompilerMissing, LaunchError
 from autofuse.limits import limit_own_memory
 from autofuse.measure.check import WorkloadReference, check
-from autofuse.measure.compiled_parts import comparing
+from autofuse.measure.compiled_parts import fingerprints, parts
 from autofuse.measure.device import Arrays, CheckedRun, Device
 from autofuse.measure.draws import RANDOM, extra_draws
 from autofuse.measure.hardware import HOST
@@ -41,7 +41,7 @@ from autofuse.measure.protocol import (
 )
 from autofuse.measure.racing import RACE, has_lost
 from autofuse.measure.references import load_or_make
-from autofuse.measure.timing import collect, summarise
+from autofuse.measure.timing import WARM_S, collect, summarise
 from autofuse.measure.workload import Workload, draw_inputs
 from autofuse.ops.types import AutofuseError
 from autofuse.records import Blame, Failure, FailureKind, Timing
@@ -69,7 +69,7 @@ class _Draw:
 
 def _prepared(name: str, workload: Workload, path: Path) -> tuple[_Draw, Arrays]:
     inputs = draw_inputs(workload)
-    marks = comparing().fingerprints(inputs)
+    marks = fingerprints(inputs)
     return _Draw(name, workload, marks, load_or_make(workload, inputs, path)), inputs
 
 
@@ -85,7 +85,6 @@ class WorkloadRunner:
         self, workload: Workload, reference: Path, device: Device, limit_s: float = math.inf
     ) -> None:
         self.workload, self.device = workload, device
-        self.comparing = comparing()
         begun = time.perf_counter()
         self.own, self.inputs = _prepared(RANDOM, workload, reference)
         self.reference = self.own.reference
@@ -114,7 +113,7 @@ class WorkloadRunner:
             raise LaunchError("the program's inputs or outputs are not those of the graph")
         found = self.device.run(loaded)
         error = self._held(found, self.own)
-        self._first = self.comparing.fingerprints(found.outputs)
+        self._first = fingerprints(found.outputs)
         return error
 
     def verify_draws(self, artifact: AnyArtifact) -> None:
@@ -136,23 +135,29 @@ class WorkloadRunner:
         """One more run, after others, with arrays elsewhere."""
         self._same(self.device.run(loaded, elsewhere=True), "in a later run")
 
+    def _untouched(self) -> None:
+        """One of several programs that took turns may have written where none may."""
+        left = self.device.left()
+        if not left.intact or fingerprints(left.inputs) != self.own.fingerprint:
+            self._reopen()
+            raise _WrongError("while all were timed a program wrote outside its outputs")
+
     def _same(self, found: CheckedRun, when: str) -> None:
         """Outputs are those of the first run, or else as right."""
-        marks = self.comparing.fingerprints
-        if not found.intact or marks(found.outputs) != self._first:
+        if not found.intact or fingerprints(found.outputs) != self._first:
             self._held(found, self.own, when)
-        elif marks(found.inputs) != self.own.fingerprint:
+        elif fingerprints(found.inputs) != self.own.fingerprint:
             self._reopen()
             raise _WrongError(f"{when}: the program changed its inputs")
 
     def _held(self, found: CheckedRun, draw: _Draw, when: str = "") -> float:
         told = f"{when}: " if when else ""
-        if self.comparing.fingerprints(found.inputs) != draw.fingerprint:
+        if fingerprints(found.inputs) != draw.fingerprint:
             self._reopen()
             raise _WrongError(f"{told}the program changed its inputs")
         if not found.intact:
             raise _WrongError(f"{told}the program wrote outside its outputs")
-        result = check(found.outputs, draw.reference, self.comparing.parts)
+        result = check(found.outputs, draw.reference, parts)
         if not result.ok:
             raise _WrongError(f"{told}{result.message}")
         return result.max_rel_error
@@ -219,6 +224,7 @@ class WorkloadRunner:
                     return ComparisonFailure(index, _failure(failed))
             try:
                 samples, modes = self._take_turns(libraries, job)
+                self._untouched()
             except _FAULTS as failed:
                 return ComparisonFailure(None, _failure(failed))
         cache = job.sampling.cache
@@ -236,8 +242,11 @@ class WorkloadRunner:
     ) -> tuple[list[list[list[float]]], list[str]]:
         order = np.random.default_rng(job.seed)
         samples: list[list[list[float]]] = [[] for _ in libraries]
-        for _ in range(job.blocks):
-            watches = [self.device.watch(library, job.sampling) for library in libraries]
+        shortly = replace(job.sampling, warmup_s=min(WARM_S, job.sampling.warmup_s))
+        for block in range(job.blocks):
+            # Later blocks only make up for those that ran in between.
+            sampling = shortly if block else job.sampling
+            watches = [self.device.watch(library, sampling) for library in libraries]
             for taken in samples:
                 taken.append([])
             for _ in range(job.rounds):

@@ -123,7 +123,7 @@ class _Watched(ReplayBench):
     def profile(self, candidate: Candidate, rivals_us: Sequence[float] = ()) -> Profiled:
         self.claimed("kernels", len(candidate.plan.groups))
         new = self.known(candidate) is None
-        found = super().profile(candidate)
+        found = super().profile(candidate, rivals_us)
         if new and found.failure is None:
             self.measured("add_measurement", len(candidate.plan.groups))
         return found
