@@ -165,7 +165,10 @@ class Kernels:
 
     def profile(self, found: FusionPlan, trial: Mapping[str, LaunchConfig]) -> bool:
         """Build and run one plan; whether it works. Every kernel new in it gets its time."""
-        candidate = self.candidate(found, trial)
+        return self.learn(self.candidate(found, trial))
+
+    def learn(self, candidate: Candidate) -> bool:
+        """As `profile`, for a plan under launch configurations that are given."""
         profiled = self.bench.profile(candidate)
         if not profiled.recalled:
             took = profiled.spent_s

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from autofuse.backends.registry import Build
-from autofuse.baselines import BASELINES, baseline_named
 from autofuse.cost.bounds import candidate_bytes
 from autofuse.cost.least import graph_bound_us
 from autofuse.devices import timed_device
@@ -44,7 +43,7 @@ from autofuse.tuning.result import (
     TuneResult,
     idle,
 )
-from autofuse.tuning.rules import Ruled, measure_rules
+from autofuse.tuning.rules import FAST, Ruled, Rules, measure_rules
 from autofuse.tuning.served import keep_trust
 from autofuse.tuning.strategies import strategy_named
 from autofuse.tuning.unmeasured import unmeasured
@@ -70,7 +69,7 @@ def tune(
     cache: str = "auto",
     seed: int = 0,
     options: Mapping[str, str] | None = None,
-    baselines: Sequence[str] = (),
+    baselines: str | Sequence[str] = FAST,
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
     simplify: bool = True,
@@ -81,12 +80,13 @@ def tune(
     done once for a machine: where the device's peaks are not known they are measured first.
 
     The budget is a cap: the end comes within a tenth of it and one call of the slowest plan.
-    `baselines` (none named: all) are measured before the search, in at most a quarter of it,
-    and never beat the result. What the database knows is not measured again, as long as the
-    same code would be compiled. `strategy` "exact" stops early once no plan of its kernels at
-    the launches tried can be better by more than the fraction `search_gap`, or, given `runs`,
-    once so many runs could no longer gain what measuring would take. `max_memory` bounds the
-    bytes of intermediates alive at once: a plan over it is never the result, be it a baseline.
+    `baselines`: "fast" runs those that can still be the fastest by the kernels that they share with
+    others and predicts the rest, "all" or names run every one; before the search, in at most a
+    quarter of the budget, and none beats the result. What the database knows is not measured again,
+    as long as the same code would be compiled. `strategy` "exact" stops early once no plan of its
+    kernels at the launches tried can be better by more than the fraction `search_gap`, or, given
+    `runs`, once so many runs could no longer gain what measuring would take. `max_memory` bounds
+    the bytes of intermediates alive at once: a plan over it is never the result, be it a baseline.
     `cache`: the state that plans are timed in, "cold" or "warm"; "auto" is warm where the arrays of
     every plan fit the last-level cache. `progress` is told where the search stands at least
     once a second, not always from the same thread. `simplify` False keeps the program as it is
@@ -102,7 +102,8 @@ def tune(
     stop = stop or (lambda: False)
     check_seconds(budget_s)
     check_state(cache)
-    _check_wishes(search_gap, runs, max_memory, seed, baselines)
+    _check_wishes(search_gap, runs, max_memory, seed)
+    rules = Rules.asked(baselines)
     kind = timed_device(device, target, math)
     if build is not None:
         kind = replace(kind, backend=replace(kind.backend, build=build))
@@ -130,7 +131,7 @@ def tune(
                 evaluator = Evaluator(kind.backend, form, digest(form), worker, sampling, budget)
                 job = Job(form, name, kind, store, evaluator, heartbeat, seed, max_memory, peaks)
                 with job.sharing:
-                    return _run(job, strategy, search, tuple(baselines) or tuple(BASELINES), forms)
+                    return _run(job, strategy, search, rules, forms)
 
         try:
             return tuned(forms)
@@ -147,7 +148,6 @@ def _check_wishes(
     runs: float | None,
     max_memory: int | None,
     seed: int,
-    baselines: Sequence[str],
 ) -> None:
     if not search_gap >= 0 or (runs is not None and not runs > 0):
         raise AutofuseError("the gap must not be negative, and the number of runs must be positive")
@@ -155,13 +155,9 @@ def _check_wishes(
         raise AutofuseError(f"the memory cannot be bounded by {max_memory} bytes")
     if seed < 0:
         raise AutofuseError(f"the seed must not be negative, as {seed} is")
-    for rule in baselines:
-        baseline_named(rule)
 
 
-def _run(
-    job: Job, strategy: str, search: Strategy, rules: Sequence[str], forms: Forms
-) -> TuneResult:
+def _run(job: Job, strategy: str, search: Strategy, rules: Rules, forms: Forms) -> TuneResult:
     """Baselines, search, final comparison, record; where there was no time to measure anything,
     what is expected to be fast."""
     job.store.add_workload(job.digest, text(job.graph), job.name, len(job.graph.nodes))
@@ -346,6 +342,7 @@ def _result(
         residual_us=job.standing.residual_us,
         counts=dict(findings.counts),
         left_out=ruled.left_out,
+        predicted=ruled.predicted,
         checked_on=job.evaluator.worker.checked_on,
     )
 
