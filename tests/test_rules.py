@@ -46,12 +46,17 @@ class RulesJob(SlowBench):
     def elapsed_s(self) -> float:
         return self.clock()
 
+    reserve_s = 0.0
+
+    def stop(self) -> bool:
+        return False
+
     @property
     def room_s(self) -> float:
         return max(self.left_s(), 0.0)
 
-    def stop(self) -> bool:
-        return False
+    def impatience(self, until_s: float) -> Callable[[], bool]:
+        return lambda: self.clock() > until_s
 
     def show(self, phase: str) -> None:
         pass

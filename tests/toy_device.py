@@ -62,7 +62,7 @@ def tune_here(db: str, strategy: str, seed: int, stop: Callable[[], bool]) -> di
     tuner.Sampling = lambda cache, **_: replace(QUICK, cache=cache)
     found = tune(
         workload(), name="shares", device="toy", db=db, budget_s=LONG_S, strategy=strategy,
-        seed=seed, progress=show, stop=stop,
+        seed=seed, progress=show, stop=stop, baselines="all",
     )  # fmt: skip
     return found.to_json()
 

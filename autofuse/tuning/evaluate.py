@@ -132,7 +132,11 @@ class Evaluator:
         if first is not None:
             built = build(self.backend, self.graph, first, self.budget.room_s)
             self.spent += built.cost
-        self.worker.start()
+        begun = time.perf_counter()
+        try:
+            self.worker.start()
+        finally:
+            self.spent += Cost(measure=time.perf_counter() - begun)
 
     def profile(self, candidate: Candidate, limit_s: float) -> tuple[BuildResult, Profile]:
         """Build a candidate, check it and time each of its groups inside the plan."""

@@ -46,7 +46,7 @@ class Prices:
                 bounds[key] = group_bound_us(graph, group, peaks)
         self.kernels = Kernels(bench, places, bounds)
         samples: Mapping[str, FusionGroup] = self.kernels.samples
-        likely = expectations(graph, samples, bounds, bench.space, peaks, bench.is_over)
+        likely = expectations(graph, samples, bounds, bench.space, peaks, lambda: False)
         self._guesses = likely or bounds
         self._kinds: dict[str, Hashable] = {k: kind_of_work(graph, g) for k, g in samples.items()}
 

@@ -80,7 +80,7 @@ def measure_rules(job: Job, rules: Rules) -> Ruled:
         job.show(f"planning baseline {name}")
         try:
             planned = within(
-                partial(_is_late, job, begun, bool(candidates)),
+                job.budget.impatience(_until_planned_s(job, begun, bool(candidates))),
                 partial(baseline_candidate, job.graph, name, job.space),
             )
         except Exception as error:  # whatever a rule did wrong: the others plan
@@ -114,13 +114,13 @@ def measure_rules(job: Job, rules: Rules) -> Ruled:
     return Ruled(left_out, tuple(notes), predicted)
 
 
-def _is_late(job: Job, begun: float, others: bool) -> bool:
-    """Whether planning a baseline is called off: there are `others` and the time of all is over, or
-    there was no time at all, but for a moment for the first."""
-    spent, budget = job.budget.elapsed_s, job.budget
+def _until_planned_s(job: Job, begun: float, others: bool) -> float:
+    """Until when a baseline is planned, in seconds of the budget: while there is time for all where
+    there are `others`; the first one gets a moment in any case."""
+    seconds = job.budget.seconds
     if others:
-        return budget.is_over() or spent > begun + BASELINE_SHARE * budget.seconds
-    return spent > max(budget.seconds, begun + LEAST_PLANNING_S)
+        return min(begun + BASELINE_SHARE * seconds, seconds - job.budget.reserve_s)
+    return max(seconds, begun + LEAST_PLANNING_S)
 
 
 def _prices(job: Job, candidates: Mapping[str, Candidate], until_s: float) -> Prices | None:
@@ -129,7 +129,7 @@ def _prices(job: Job, candidates: Mapping[str, Candidate], until_s: float) -> Pr
         return None
     plans = [candidate.plan for candidate in candidates.values()]
     return within(
-        lambda: job.budget.elapsed_s > until_s,
+        job.budget.impatience(until_s),
         lambda: Prices(job, plans, job.peaks.found or NOMINAL),
     )
 
@@ -144,8 +144,9 @@ class _Runs:
         self.prices = prices
         self.found: dict[str, Measurement] = {}
         peaks = job.peaks.found or NOMINAL  # they only order baselines
+        is_over = job.budget.impatience(until_s)
         bounds = {
-            n: within(job.is_over, partial(plan_bound_us, job.graph, c.plan, peaks)) or math.inf
+            n: within(is_over, partial(plan_bound_us, job.graph, c.plan, peaks)) or math.inf
             for n, c in candidates.items()
         }
         self.order = deque(sorted(candidates, key=lambda n: bounds[n]))

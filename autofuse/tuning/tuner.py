@@ -120,13 +120,16 @@ def tune(
         def tuned(forms: Forms) -> TuneResult:
             form = forms.graph
             search = strategy_named(strategy, seed, wanted, options or {})
-            state = within(budget.is_over, lambda: cache_state(cache, form, kind)) or COLD
+            state = (
+                within(budget.impatience(budget_s), lambda: cache_state(cache, form, kind)) or COLD
+            )
             sampling = Sampling(state, wall_s=budget.samples_s)
             workload = Workload(form, seed, written=forms.written)
             with (
                 Heartbeat(tell, lambda: budget.left_s) as heartbeat,
                 Worker(workload, setup_s=budget.setup_s, hardware=kind.timer, stop=stop) as worker,
             ):
+                worker.spawn()  # it starts while the first plan is made
                 heartbeat.tell(idle(budget.left_s, "planning"))
                 evaluator = Evaluator(kind.backend, form, digest(form), worker, sampling, budget)
                 job = Job(form, name, kind, store, evaluator, heartbeat, seed, max_memory, peaks)
@@ -198,10 +201,8 @@ def _run(job: Job, strategy: str, search: Strategy, rules: Rules, forms: Forms) 
 
 
 def _searched(job: Job, search: Strategy) -> Findings:
-    job.begin_search()
     job.bound_us = _bound_us(job)
     findings = _nothing_searched(job) if job.is_over() else search(job)
-    job.end_search()
     job.bound_us = _bound_us(job)
     job.sharing.end()
     job.standing = _standing("final comparison", findings)
@@ -259,9 +260,8 @@ def _measure_untuned(job: Job) -> None:
     one would be served alone."""
     if job.is_over():
         return
-    job.begin_search()
     found = within(
-        lambda: job.budget.stop() or job.budget.elapsed_s > UNTUNED_SHARE * job.budget.seconds,
+        job.budget.impatience(UNTUNED_SHARE * job.budget.seconds),
         lambda: untuned_candidate(job.graph, job.kind, job.peaks.before),
     )
     if found is not None and job.fits(found.plan):
@@ -271,7 +271,6 @@ def _measure_untuned(job: Job) -> None:
         job.evaluator.start(found)
         room_s = max(job.budget.room_s, LEAST_LIMIT_S)
         job.measure_now(found, "search", job.budget.elapsed_s + room_s)
-    job.end_search()
 
 
 def _nothing_searched(job: Job) -> Findings:
