@@ -166,7 +166,11 @@ def tune_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
         [n, f"~{duration(row['time_us'])}", str(row["kernels"]), "-", "predicted, not run", ""]
         for n, row in data.get("predicted", {}).items()
     ]
-    rows.append(["best", *_measures(best), "", ""])
+    if best.get("expected_us") is None:
+        rows.append(["best", *_measures(best), "", ""])
+    else:
+        told = [f"~{duration(best['expected_us'])}", str(best["kernels"]), "-", "expected, not run"]
+        rows.append(["best", *told, ""])
     yield from table(["plan", ">time", ">kernels", ">compile", "best is", "pays after"], rows)
     yield ""
     error = data["max_rel_error"]

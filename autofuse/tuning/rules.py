@@ -92,9 +92,9 @@ def measure_rules(job: Job, rules: Rules) -> Ruled:
         if cut:
             notes.append(f"{cut} groups of {name} had to be cut: no kernel can be them")
         candidates[name] = candidate
-    job.at_hand += (one for one in candidates.values() if job.fits(one.plan))
     prices = None if rules.all_run else _prices(job, candidates, begun + allowed)
     runs = _Runs(job, candidates, begun + allowed, prices)
+    job.at_hand += (candidates[n] for n in runs.order if job.fits(candidates[n].plan))
     runs.run()
     found, predicted = runs.found, runs.predicted()
     job.baselines = {name: found[name] for name in names if name in found}
