@@ -24,7 +24,7 @@ from autofuse.records import CHECKED, Blame, FailureKind, Measurement, SessionRe
 from autofuse.simplify import Forms
 from autofuse.tuning.adopting import serving
 from autofuse.tuning.bench import Findings, Standing, Strategy
-from autofuse.tuning.budget import UNTUNED_SHARE, Budget, check_seconds
+from autofuse.tuning.budget import MOMENT_S, UNTUNED_SHARE, Budget, check_seconds
 from autofuse.tuning.cache_state import COLD, cache_state, check_state
 from autofuse.tuning.calibrating import calibrated
 from autofuse.tuning.evaluate import Evaluator
@@ -34,7 +34,8 @@ from autofuse.tuning.forms import as_written, keep_as_written, known_forms
 from autofuse.tuning.heartbeat import Heartbeat
 from autofuse.tuning.incumbent import final_comparison
 from autofuse.tuning.job import LEAST_LIMIT_S, Job
-from autofuse.tuning.plans import EXPECTED, untuned_candidate
+from autofuse.tuning.kept import kept_untuned
+from autofuse.tuning.plans import EXPECTED
 from autofuse.tuning.result import (
     BY_REFERENCE,
     SAMPLED,
@@ -226,6 +227,8 @@ def _not_measured(job: Job, strategy: str, forms: Forms, ruled: Ruled, why: str)
     found = unmeasured(job, forms, why)
     _close(job, strategy, nothing, None, finished=not interrupted)
     if found is None:
+        if job.max_memory is not None:
+            raise AutofuseError(f"{why}, and no plan at hand fits {job.max_memory} bytes")
         raise _NothingRightError("every plan that there was time to build computes something wrong")
     record, trust = found.record, found.trust
     final = Final(record, found.expected_us, {}, ())
@@ -261,8 +264,8 @@ def _measure_untuned(job: Job) -> None:
     if job.is_over():
         return
     found = within(
-        job.budget.impatience(UNTUNED_SHARE * job.budget.seconds),
-        lambda: untuned_candidate(job.graph, job.kind, job.peaks.before),
+        job.budget.impatience(max(UNTUNED_SHARE * job.budget.seconds, MOMENT_S)),
+        lambda: kept_untuned(job.graph, job.kind, job.peaks.before),
     )
     if found is not None and job.fits(found.plan):
         job.at_hand.append(found)
