@@ -122,4 +122,5 @@ def test_without_time_to_run_them_others_are_predicted_not_left_out() -> None:
     job = RulesJob(4 * SlowBench.PLAN_S)
     found = ruled(job)
     assert job.baselines and not found.left_out
+    assert any("no time was left to run" in note for note in found.notes)
     assert set(job.baselines) | set(found.predicted) == set(BASELINES)

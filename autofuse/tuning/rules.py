@@ -106,6 +106,11 @@ def measure_rules(job: Job, rules: Rules) -> Ruled:
     for name in predicted:  # their kernels are candidates too
         job.plans[name] = candidates[name].plan
     left_out = tuple(name for name in names if name not in found and name not in predicted)
+    late = tuple(name for name in runs.late if name in predicted)
+    if late:
+        notes.append(
+            f"no time was left to run {', '.join(late)}: what is told of them is predicted"
+        )
     if left_out:
         notes.append(
             f"baselines left out: {', '.join(left_out)} (the others took "
@@ -150,6 +155,7 @@ class _Runs:
             for n, c in candidates.items()
         }
         self.order = deque(sorted(candidates, key=lambda n: bounds[n]))
+        self.late: list[str] = []  # what there was no time to run
         self._turned = False
         self._cut_short: set[str] = set()
 
@@ -159,12 +165,15 @@ class _Runs:
             name = self.order.popleft()
             candidate = self.candidates[name]
             if candidate.digest in self._cut_short:
+                self.late.append(name)
                 continue
             record = self.job.known(candidate) or self._measured(candidate)
             if record is None:
+                self.late.append(name)
                 continue
             if record.failure is not None and record.failure.blame is Blame.MACHINE:
                 self._note_cut_short(candidate, record.failure)
+                self.late.append(name)
                 continue
             self.found[name] = self.job.baselines[name] = record
             self.job.show(f"baseline {name}")
