@@ -52,9 +52,9 @@ DEFAULT_SETUP_S = 300.0
 MIN_BLOCKS = 3
 _GRACE_S = 2.0
 # Seconds between two questions whether the user wants to stop.
-_LOOK_S = 0.1
+_LOOK_S = 0.5
 # Seconds that who wants to stop waits all the same: mostly it is nearly there.
-_PATIENT_S = 5.0
+_PATIENT_S = 10.0
 _MESSAGE_CHARACTERS = 400
 # Nothing that a candidate computes sends these: they come from the out-of-memory killer, from a
 # preempting scheduler or from a person.
