@@ -41,7 +41,8 @@ def tuned(folder: Path, measured: int = 4, **more: Any) -> TuneResult:
     path, seen = folder / "ledger.jsonl", len(measured_in(folder))
     return tune(
         graph, name=name, device=NAME, db=str(folder / "tuning.db"), budget_s=LONG_S,
-        stop=lambda: path.exists() and len(measured_in(folder)) >= seen + measured, **more,
+        stop=lambda: path.exists() and len(measured_in(folder)) >= seen + measured,
+        **{"baselines": "all", **more},
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from autofuse.tuning import Progress, tune, tuner
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.calibrating import CALIBRATING, calibrated
 from tuning_db import Store
+from tuning_db.rows import fingerprint
 
 PEAKS = Calibration(0.01, 400.0, 5000.0, 1000.0, 10000.0, 4000.0, latency=(("add.f32.0", 1.0),))
 pytestmark = pytest.mark.usefixtures("two_baselines")
@@ -93,13 +94,13 @@ def test_who_comes_second_waits_for_who_calibrates(databases: Databases) -> None
     assert calls == [1]
 
 
-def test_who_wants_to_stop_is_not_kept_by_calibrating(store: Store) -> None:
-    def calibrate() -> Calibration:
-        raise AssertionError("nothing is measured")
-
+def test_who_wants_to_stop_does_not_wait_for_who_calibrates(store: Store) -> None:
+    kind = measuring(lambda: PEAKS)
+    work = f"calibration:{fingerprint(kind.backend.environment())}"
+    assert store.claim(work, "somebody elsewhere", 600.0, lambda _: False) is not None
     said: list[str] = []
-    peaks = calibrated(measuring(calibrate), store, said.append, lambda: True)
-    assert peaks.found is None and said == [] and peaks.notes == ()
+    peaks = calibrated(kind, store, said.append, lambda: True)
+    assert peaks.found is None and said == [CALIBRATING] and peaks.notes == ()
 
 
 def test_a_calibration_is_kept_by_one_transaction_and_two_statements(store: Store) -> None:

@@ -65,7 +65,7 @@ def test_tune_prints_one_json_object_and_no_progress_into_a_pipe(
     assert data["graph"] == {"digest": digest(toy()), "nodes": len(canonical(toy()).nodes)}
     assert (data["device"], data["strategy"], data["budget_s"]) == ("cpu", "exact", 8.0)
     assert {"codegen", "compile", "measure", "sampler", "total"} == set(data["spent_s"])
-    assert {*data["baselines"], *data["left_out"]} == set(BASELINES)
+    assert {*data["baselines"], *data["left_out"], *data["predicted"]} == set(BASELINES)
     assert set(data["baselines"]) == set(data["break_even_runs"]) != set()
     for row in (*data["baselines"].values(), data["best"]):
         assert row["time_us"] > 0 and row["kernels"] >= 1 and row["compile_s"] > 0

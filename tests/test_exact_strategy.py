@@ -57,6 +57,7 @@ def use(monkeypatch: pytest.MonkeyPatch, backend: Backend, calibration: Calibrat
 
 def tune_exactly(db: Path, graph: Graph | None = None, **more: Any) -> TuneResult:
     budget_s = more.pop("budget_s", LONG_S)
+    more = {"baselines": "all"} | more
     return tune(graph or workload(), device="toy", db=str(db), budget_s=budget_s, **more)
 
 

@@ -22,7 +22,7 @@ from autofuse.measure.workload import Workload, draw_inputs
 from autofuse.records import UNVERIFIED, WRONG, Blame, Trust
 from autofuse.tuning import Progress, TuneResult, served, tune, tuner
 from autofuse.tuning.budget import Budget
-from autofuse.tuning.plans import PLAINEST
+from autofuse.tuning.plans import ONE_OP_EACH, PLAINEST
 from tuning_db import Store
 
 pytestmark = pytest.mark.usefixtures("two_baselines")
@@ -99,7 +99,7 @@ def test_the_plainest_plan_serves_where_the_first_is_wrong(
 
     monkeypatch.setattr(served, "first_check", wrong_once)
     found = tuned(tmp_path / "t.db")
-    assert found.best.origin == PLAINEST and found.checked == "sampled"
+    assert found.best.origin == ONE_OP_EACH and found.checked == "sampled"
     assert any("wrong and not served: planted" in note for note in found.notes)
 
 
@@ -131,7 +131,7 @@ def test_a_slice_of_a_fleet_says_what_was_late(
 
 
 def test_who_stops_does_not_wait_for_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_STOPPING_S", 0.0)
+    monkeypatch.setattr(session, "_PATIENT_S", 0.0)
     asked: list[int] = []
 
     def stop() -> bool:

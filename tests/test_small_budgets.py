@@ -8,6 +8,7 @@ import pytest
 
 from autofuse.frontends import array_api as xp
 from autofuse.frontends import spec, trace
+from autofuse.plan.types import Candidate
 from autofuse.records import Measurement
 from autofuse.tuning import tune
 from autofuse.tuning.evaluate import Evaluator
@@ -22,9 +23,9 @@ def test_what_was_served_before_is_measured_where_the_reference_took_all_of_the_
     kept: list[Measurement] = []
     started, keep = Evaluator.start, Job.keep
 
-    def start(self: Evaluator) -> None:
+    def start(self: Evaluator, *given: Candidate) -> None:
         first = not self.worker.starts
-        started(self)
+        started(self, *given)
         if first:
             object.__setattr__(self.budget, "begun", self.budget.begun - 2 * self.budget.seconds)
 

@@ -36,7 +36,7 @@ KEYS = {
 }
 PLAIN_KEYS = {
     "device", "strategy", "budget_s", "trials", "measured", "failed", "baselines", "speedup_over",
-    "break_even_runs", "verified", "max_rel_error",
+    "break_even_runs", "verified", "checked", "predicted", "max_rel_error",
 }  # fmt: skip
 
 
@@ -52,6 +52,7 @@ def use(monkeypatch: pytest.MonkeyPatch, backend: Backend) -> None:
 
 
 def tune_toy(db: Path, strategy: str = "random", **more: Any) -> TuneResult:
+    more = {"baselines": "all"} | more
     return tune(workload(), device="toy", db=str(db), budget_s=LONG_S, strategy=strategy, **more)
 
 
@@ -119,7 +120,7 @@ def test_a_tune_on_the_cpu_is_complete(tmp_path: Path) -> None:
     )  # fmt: skip
     check_complete(result, db, graph)
     assert result.device == "cpu"
-    assert {*result.baselines, *result.left_out} == {"unfused", "xla-2022"}
+    assert {*result.baselines, *result.left_out, *result.predicted} == {"unfused", "xla-2022"}
     assert [p.measured for p in seen] == sorted(p.measured for p in seen)
     assert seen[-1].phase == "final comparison"
     known = best_plan(graph, device="cpu", db=str(db))

@@ -355,7 +355,8 @@ def test_progress_is_told_again_while_one_call_takes_long() -> None:
             again.set()
 
     state = Progress(None, None, "", 0, 0, {}, 9.0, "planning")
-    with Heartbeat(tell, lambda: 60.0) as heartbeat:
+    budget = Budget(60.0)
+    with Heartbeat(tell, lambda: budget.left_s) as heartbeat:
         heartbeat.tell(state)
         assert again.wait(30.0)
     assert {one.phase for one in told} == {"planning"} and told[-1].left_s < 60.0
@@ -372,7 +373,8 @@ def test_what_watching_raises_ends_the_job() -> None:
             raise ValueError("enough")
 
     state = Progress(None, None, "", 0, 0, {}, 9.0, "planning")
-    with Heartbeat(tell, lambda: 60.0) as heartbeat:
+    budget = Budget(60.0)
+    with Heartbeat(tell, lambda: budget.left_s) as heartbeat:
         heartbeat.tell(state)
         assert raised.wait(30.0)
         with pytest.raises(ValueError, match="enough"):

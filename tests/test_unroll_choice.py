@@ -117,9 +117,7 @@ def test_the_exact_planner_unrolls_where_that_costs_least(
     monkeypatch.setattr(Job, "calibration", lambda _: replace(NOMINAL, launch_us=0.01))
     monkeypatch.setattr(Kernels, "profile", profile)
     db = tmp_path / "t.db"
-    result = tune(
-        GRAPH, device="toy", db=str(db), budget_s=LONG_S, strategy="exact", simplify=False
-    )
+    result = tune(GRAPH, device="toy", db=str(db), budget_s=LONG_S, baselines="all", simplify=False)
     assert result.verified and result.search_gap == pytest.approx(0, abs=1e-6)
     assert result.planned_us == pytest.approx(11.0)
     with closing(sqlite3.connect(db)) as connection:

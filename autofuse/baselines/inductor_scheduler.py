@@ -16,6 +16,7 @@ from autofuse.baselines.inductor_rules import (
 )
 from autofuse.baselines.merging import MergeRefusal
 from autofuse.graph.types import Value
+from autofuse.patience import look
 from autofuse.plan.clusters import Clusters
 from autofuse.plan.partition import with_rematerialised
 from autofuse.plan.types import FusionGroup, FusionPlan
@@ -104,6 +105,7 @@ class Scheduler:
         return Pair(self.graph, self.clusters, a, b, shared_bytes(a, b))
 
     def _refusal(self, a: Loops, b: Loops, reorder: bool) -> MergeRefusal:
+        look()
         pair = self._pair(a, b)
         if reorder and pair.shared < LEAST_BYTES:
             pair = self._pair(*(_same_order(a, b) or (a, b)))

@@ -14,6 +14,7 @@ from autofuse.baselines.base import (
 )
 from autofuse.baselines.buildable import buildable
 from autofuse.graph.types import Graph
+from autofuse.patience import look
 from autofuse.plan.clusters import Clusters, live
 from autofuse.plan.partition import is_rematerialisable, plan_of_sets
 from autofuse.plan.types import LoopBody
@@ -78,6 +79,7 @@ class Fusing(Clusters):
 
     def refusal(self, rules: Rules, producer: int, consumer: int) -> MergeRefusal:
         """The first of `rules` that refuses, or that a third kernel lies between the two."""
+        look()
         for name, rule in rules:
             reason = rule(self, producer, consumer)
             if reason is not None:

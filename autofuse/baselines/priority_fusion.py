@@ -11,6 +11,7 @@ from autofuse.baselines.priority_rules import RULES, is_bare_bitcast
 from autofuse.baselines.priority_state import PriorityState
 from autofuse.baselines.xla_predicates import first_refusal
 from autofuse.baselines.xla_state import LIBRARY, Instr
+from autofuse.patience import look
 
 PASS = "priority-fusion"
 PriorityRefusal = tuple[str, str]
@@ -81,6 +82,7 @@ class Queue:
             self.pairs.get(producer.id, {}).pop(instr.id, None)
 
     def _judged(self, producer: Instr) -> PriorityVerdict:
+        look()
         state = self.state
         users = state.users(producer)
         if is_bare_bitcast(state, producer):

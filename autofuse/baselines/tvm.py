@@ -13,6 +13,7 @@ from autofuse.baselines.base import BaselineResult
 from autofuse.baselines.merging import Fusing, MergeRefusal
 from autofuse.graph.types import Graph
 from autofuse.ops.spec import Family
+from autofuse.patience import look
 from autofuse.plan.clusters import UnionFind
 
 PHASES = ("phase-0", "phase-1", "phase-2")
@@ -162,6 +163,7 @@ class _Fuser:
             self.state.notes.add(PHASES[0], node, user, rule, rule)
 
     def _refusal(self, phase: int, node: int, sink: int) -> MergeRefusal:
+        look()
         pattern, condition = self.own[node], self._condition(phase, node, sink)
         if isinstance(condition, tuple):
             return condition

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from autofuse.baselines.xla_flow import Flow
 from autofuse.baselines.xla_shapes import Fact
 from autofuse.baselines.xla_state import INPUT, LIBRARY, LOOP, OP, Instr, XlaState
+from autofuse.patience import look
 
 XlaRule = Callable[[XlaState, Instr, Instr], str | None]
 XlaRules = Sequence[tuple[str, XlaRule]]
@@ -21,6 +22,7 @@ def first_refusal(
     rules: XlaRules, state: XlaState, producer: Instr, consumer: Instr
 ) -> tuple[str, str] | None:
     """The first rule that refuses, as (name, reason); None when all agree."""
+    look()
     for name, rule in rules:
         reason = rule(state, producer, consumer)
         if reason is not None:

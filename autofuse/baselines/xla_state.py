@@ -9,6 +9,7 @@ from autofuse.baselines.base import Decision, node_label
 from autofuse.baselines.xla_flow import Flow
 from autofuse.baselines.xla_shapes import Fact, fact_of
 from autofuse.graph.types import Graph, Value
+from autofuse.patience import look
 from autofuse.plan.clusters import live, reach
 from autofuse.plan.groups import is_inline, is_source
 from autofuse.plan.types import FusionGroup, FusionPlan
@@ -165,6 +166,7 @@ class XlaState:
 
     def reaches(self, before: Instr, after: Instr) -> bool:
         """Whether `after` needs something `before` computes, directly or not."""
+        look()
         if self._ancestors is None:
             order = (self.instrs[i] for i in self.post_order() if i in self.instrs)
             needs = ((one.id, (p.id for p in self.producers(one))) for one in order)

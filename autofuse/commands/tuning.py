@@ -66,6 +66,10 @@ def tune(
     cache: Annotated[
         str, typer.Option(metavar="STATE", help="Plans are timed cold, warm, or as auto decides.")
     ] = "auto",
+    baselines: Annotated[
+        str,
+        typer.Option(metavar="WHICH", help="all, fast (those that can win are run), or A,B,..."),
+    ] = "fast",
     seed: SeedOption = 0,
     sampler: Annotated[
         str | None, typer.Option(metavar="NAME", help="Sampler of optuna: tpe or nsga2.")
@@ -81,6 +85,7 @@ def tune(
     if not (isfinite(budget) and budget > 0):
         raise AutofuseError(f"the budget must be a positive number of seconds, not {budget:g}")
     options = {} if sampler is None else {"sampler": sampler}
+    names = _plan_names(baselines, "--baselines")
     # Optuna is slow to import: signals are caught before, so that an early Ctrl-C is a clean end.
     with StopSignals() as stop:
         from autofuse.tuning import tune as search
@@ -104,6 +109,7 @@ def tune(
                 cache=cache,
                 seed=seed,
                 options=options,
+                baselines=baselines if baselines in ("all", "fast") else names,
                 progress=progress,
                 stop=stop,
                 simplify=not no_simplify,
@@ -156,7 +162,15 @@ def tune_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     yield f"{name} on {data['device']}: {plural(graph['nodes'], 'node')}, digest {graph['digest']}"
     yield ""
     rows = [_baseline_row(n, row, data) for n, row in data["baselines"].items()]
-    rows.append(["best", *_measures(best), "", ""])
+    rows += [
+        [n, f"~{duration(row['time_us'])}", str(row["kernels"]), "-", "predicted, not run", ""]
+        for n, row in data.get("predicted", {}).items()
+    ]
+    if best.get("expected_us") is None:
+        rows.append(["best", *_measures(best), "", ""])
+    else:
+        told = [f"~{duration(best['expected_us'])}", str(best["kernels"]), "-", "expected, not run"]
+        rows.append(["best", *told, ""])
     yield from table(["plan", ">time", ">kernels", ">compile", "best is", "pays after"], rows)
     yield ""
     error = data["max_rel_error"]
@@ -286,7 +300,7 @@ def compare(
     from autofuse.tuning import compare as time_plans
 
     name, graph = load_workload(source, dim)
-    names = None if plans is None else _plan_names(plans)
+    names = None if plans is None else _plan_names(plans, "--plans")
     kind = asked_device(device, target, math)
     found = time_plans(
         graph, device=kind.name, target=target, db=db, plans=names, name=name, why=why,
@@ -296,10 +310,10 @@ def compare(
     emit(form, data, (*_compare_lines(name, data), *_boundary_lines(data)))
 
 
-def _plan_names(text: str) -> list[str]:
+def _plan_names(text: str, option: str) -> list[str]:
     names = [part.strip() for part in text.split(",")]
     if not all(names):
-        raise AutofuseError(f"--plans wants names separated by commas, not '{text}'")
+        raise AutofuseError(f"{option} wants names separated by commas, not '{text}'")
     return list(dict.fromkeys(names))
 
 

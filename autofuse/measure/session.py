@@ -59,9 +59,9 @@ DEFAULT_SETUP_S = 300.0
 MIN_BLOCKS = 3
 _GRACE_S = 2.0
 # Seconds between two questions whether the user wants to stop.
-_LOOK_S = 0.1
-# Seconds that who wants to stop waits for what is nearly there.
-_STOPPING_S = 2.0
+_LOOK_S = 0.5
+# Seconds that who wants to stop waits all the same: mostly it is nearly there.
+_PATIENT_S = 10.0
 _MESSAGE_CHARACTERS = 400
 # Nothing that a candidate computes sends these: they come from the out-of-memory killer, from a
 # preempting scheduler or from a person.
@@ -105,7 +105,7 @@ class Worker:
         self.limit_s, self.setup_s, self.hardware = limit_s, setup_s, hardware
         self.starts = 0
         self._opened = 0
-        self._ready = False
+        self._ready = self._is_open = False
         self.blind = ""
         self.checked_on: tuple[str, ...] = ()
         with _starting():
@@ -139,6 +139,17 @@ class Worker:
         self.workload = workload
         if self._child is not None:
             self._open(self._child)
+
+    def spawn(self) -> None:
+        """Start the child now and do something else while it starts. Raises MeasureError."""
+        if self._child is not None:
+            return
+        sandbox = is_asked_for()
+        if sandbox and self.hardware is not HOST:
+            raise MeasureError(f"{SANDBOX_VARIABLE} is for processors: no GPU is in the sandbox")
+        with _starting():
+            self._child = _Child(self._private.path, self.threads, sandbox)
+        self._is_open = False
 
     def start(self) -> None:
         """Start the child now, and let it work out the reference, rather than with the first job,
@@ -240,15 +251,11 @@ class Worker:
                 raise
 
     def _running(self) -> _Child:
-        if self._child is not None:
-            return self._child
-        self.starts += 1
-        sandbox = is_asked_for()
-        if sandbox and self.hardware is not HOST:
-            raise MeasureError(f"{SANDBOX_VARIABLE} is for processors: no GPU is in the sandbox")
-        with _starting():
-            self._child = _Child(self._private.path, self.threads, sandbox)
-        self._open(self._child)
+        self.spawn()
+        assert self._child is not None
+        if not self._is_open:
+            self.starts += 1
+            self._open(self._child)
         return self._child
 
     def _reference(self) -> Path:
@@ -281,7 +288,8 @@ class Worker:
         if ready.error:
             self._drop()
             raise MeasureError(f"the workload cannot be measured: {ready.error}")
-        self._ready, self.blind, self.checked_on = True, ready.blind, ready.checked_on
+        self._ready = self._is_open = True
+        self.blind, self.checked_on = ready.blind, ready.checked_on
 
     def _drop(self) -> None:
         child, self._child = self._child, None
@@ -352,16 +360,14 @@ class _Child:
             raise _Lost(self._crash()) from None
 
     def _answers(self, end: float, stop: Callable[[], bool]) -> bool:
-        """Whether there is something to read, waiting for it; a moment only after a `stop`."""
-        stopped = False
+        """Whether there is something to read, waiting for it; after a moment until `stop`."""
+        patient = time.monotonic() + _PATIENT_S
         while True:
             left_s = max(end - time.monotonic(), 0.0)
             if self._replies.poll(min(left_s, _LOOK_S)):
                 return True
-            if left_s <= _LOOK_S:
+            if left_s <= _LOOK_S or (time.monotonic() >= patient and stop()):
                 return False
-            if not stopped and stop():
-                stopped, end = True, min(end, time.monotonic() + _STOPPING_S)
 
     def _crash(self) -> Failure:
         """How the process ended, with the last line it wrote, and whose fault that is."""

@@ -23,6 +23,8 @@ BASELINE_SHARE, UNTUNED_SHARE = 0.25, 0.25
 ENUMERATING_SHARE, NAMING_SHARE, SOLVING_SHARE = 0.2, 0.1, 0.1
 # Recalling a kernel takes a twentieth of compiling and measuring it again.
 RECALLING_SHARE = 0.25
+# Seconds for which planning goes on although the user wants to end.
+MOMENT_S = 1.0
 # Seconds that solving gets in any case: what was measured is worth a good plan at the very end.
 LEAST_SOLVING_S = 0.5
 
@@ -124,6 +126,17 @@ class Budget:
         """Seconds that computing the reference, or reading it back, may take if it begins now; what
         is not verified can still be served after them."""
         return max(self.seconds - self.reserve_s - self.elapsed_s, LEAST_SETUP_S)
+
+    def impatience(self, until_s: float) -> Callable[[], bool]:
+        """Says when work that begins now is called off: after `until_s` seconds of the budget, or
+        when the user wants to end; what takes a moment only is not asked about."""
+        begun = self.elapsed_s
+
+        def is_over() -> bool:
+            now = self.elapsed_s
+            return now > until_s or (now > begun + MOMENT_S and self.stop())
+
+        return is_over
 
     def is_over(self) -> bool:
         """Whether the search must end to leave time for the final comparison."""

@@ -45,12 +45,12 @@ def kept_peaks(kind: DeviceKind, store: Store) -> Calibration | None:
 def calibrated(
     kind: DeviceKind, store: Store, say: Callable[[str], None], stop: Callable[[], bool]
 ) -> Peaks:
-    """The peaks that are kept; where there are none they are measured now, unless the user wants to
-    `stop`. `say` is told before that begins.
+    """The peaks that are kept; where there are none they are measured now, or waited for until the
+    user wants to `stop`. `say` is told before that begins.
 
     Raises what `DeviceKind.calibrate` raises."""
     known = kept_peaks(kind, store)
-    if stop() or (known is not None and not kind.lacks(known)):
+    if known is not None and not kind.lacks(known):
         return Peaks(known, known)
     say(CALIBRATING)
     begun = time.perf_counter()

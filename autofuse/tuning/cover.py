@@ -74,10 +74,9 @@ def cover_problem(
         read = [v for v in reads(graph, group.nodes) if not is_source(graph, v.node)]
         if inside is not None and not _fits(group, read, inside, given):
             continue
-        key = enumeration.digest(k) if digests else f"class{enumeration.classes[k]}"
-        if group.body is not None:
-            times = "" if group.unroll == 1 else f"x{group.unroll} "
-            key = f"{key} body {times}{sha256(str(group.body).encode()).hexdigest()[:16]}"
+        key = kernel_key(
+            enumeration.digest(k) if digests else f"class{enumeration.classes[k]}", group
+        )
         written = frozenset(map(str, group.outputs))
         pieces.append(Piece(key, frozenset(map(str, read)), written, bounds[k]))
         sources.append(k)
@@ -85,6 +84,14 @@ def cover_problem(
     names = frozenset(str(v) for v in required if not is_source(graph, v.node))
     problem = CoverProblem(tuple(pieces), names, frozenset(map(str, given)))
     return Cover(enumeration, problem, tuple(sources))
+
+
+def kernel_key(digest: str, group: FusionGroup) -> str:
+    """What names the kernels of a group: its digest, and how the host runs a loop."""
+    if group.body is None:
+        return digest
+    times = "" if group.unroll == 1 else f"x{group.unroll} "
+    return f"{digest} body {times}{sha256(str(group.body).encode()).hexdigest()[:16]}"
 
 
 def _fits(

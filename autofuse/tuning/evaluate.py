@@ -172,7 +172,11 @@ class Evaluator:
         if first is not None:
             built = build(self.backend, self.graph, first, self.budget.room_s)
             self.spent += built.cost
-        self.worker.start()
+        begun = time.perf_counter()
+        try:
+            self.worker.start()
+        finally:
+            self.spent += Cost(measure=time.perf_counter() - begun)
 
     def prepare(self, candidates: Sequence[Candidate]) -> float:
         """Build candidates side by side, while nothing is timed: a kernel alone would keep one

@@ -7,7 +7,6 @@ candidate it was measuring.
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -91,8 +90,6 @@ class Job:
         self.plans: dict[str, FusionPlan] = {}
         self.at_hand: list[Candidate] = []  # what could serve if nothing was measured, best first
         self.baselines: dict[str, Measurement] = {}
-        # When the strategy began, and what had been spent by then.
-        self._thinking: tuple[float, float] | None = None
 
     # --- what a strategy may use ------------------------------------------------------------
 
@@ -285,21 +282,11 @@ class Job:
 
     @property
     def spent(self) -> Cost:
-        """Seconds by where they went; what a strategy takes besides measuring is its sampler's."""
+        """All seconds of the budget until now by where they went: what is neither writing nor
+        compiling nor measuring, planning above all, is the sampler's."""
         spent = self.evaluator.spent
-        if self._thinking is None:
-            return spent
-        begun, before = self._thinking
-        own = time.perf_counter() - begun - (spent.total - before)
-        return replace(spent, sampler=spent.sampler + max(own, 0.0))
-
-    def begin_search(self) -> None:
-        """From now on the strategy's own time counts."""
-        self._thinking = time.perf_counter(), self.evaluator.spent.total
-
-    def end_search(self) -> None:
-        """The strategy's own time ends here."""
-        self.evaluator.spent, self._thinking = self.spent, None
+        others = self.budget.elapsed_s - spent.total
+        return replace(spent, sampler=spent.sampler + max(others, 0.0))
 
     def measure_now(
         self, candidate: Candidate, stage: str, until_s: float = math.inf

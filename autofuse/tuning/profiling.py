@@ -173,7 +173,10 @@ class Kernels:
 
     def profile(self, found: FusionPlan, trial: Mapping[str, LaunchConfig]) -> bool:
         """Build and run one plan; whether it works. Every kernel new in it gets its time."""
-        candidate = self.candidate(found, trial)
+        return self.learn(self.candidate(found, trial))
+
+    def learn(self, candidate: Candidate) -> bool:
+        """As `profile`, for a plan under launch configurations that are given."""
         profiled = self.bench.profile(candidate, self._rivals_us(candidate))
         if not profiled.recalled:
             took, self._ahead_s = profiled.spent_s + self._ahead_s, 0.0

@@ -31,6 +31,14 @@ class Progress:
     bound_gap: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A baseline that was not run: the microseconds that are predicted of it, and its kernels."""
+
+    us: float
+    kernels: int
+
+
 def idle(left_s: float, phase: str) -> Progress:
     """The state of a session that has found nothing yet."""
     return Progress(None, None, "", 0, 0, {}, left_s, phase)
@@ -54,7 +62,8 @@ class TuneResult:
     no time to measure anything, and `best_us` is what the plan is expected to take.
 
     `peak_bytes` are those of intermediates;
-    `left_out` are baselines for which the budget had no time.
+    `left_out` are baselines for which the budget had no time, `predicted` those that were not run
+    because they cannot be the fastest by the kernels they share with others.
     """
 
     name: str
@@ -90,6 +99,7 @@ class TuneResult:
     left_out: tuple[str, ...] = ()
     checked_on: tuple[str, ...] = ()
     is_timed: bool = True
+    predicted: Mapping[str, Predicted] = field(default_factory=dict)
 
     @property
     def verified(self) -> bool:
@@ -115,6 +125,9 @@ class TuneResult:
             "measured": self.measured,
             "failed": dict(self.failed),
             "baselines": {n: self._baseline(n, m) for n, m in self.baselines.items()},
+            "predicted": {
+                n: {"time_us": p.us, "kernels": p.kernels} for n, p in self.predicted.items()
+            },
             "best": {
                 "time_us": self.best_us if self.is_timed else None,
                 "expected_us": None if self.is_timed else _known(self.best_us),

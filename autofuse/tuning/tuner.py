@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from autofuse.backends.registry import Build
-from autofuse.baselines import BASELINES, baseline_named
 from autofuse.cost.bounds import candidate_bytes
 from autofuse.cost.least import graph_bound_us
 from autofuse.devices import timed_device
@@ -25,7 +24,7 @@ from autofuse.records import CHECKED, Blame, FailureKind, Measurement, SessionRe
 from autofuse.simplify import Forms
 from autofuse.tuning.adopting import serving
 from autofuse.tuning.bench import Findings, Standing, Strategy
-from autofuse.tuning.budget import UNTUNED_SHARE, Budget, check_seconds
+from autofuse.tuning.budget import MOMENT_S, UNTUNED_SHARE, Budget, check_seconds
 from autofuse.tuning.cache_state import COLD, cache_state, check_state
 from autofuse.tuning.calibrating import calibrated
 from autofuse.tuning.evaluate import Evaluator
@@ -35,7 +34,8 @@ from autofuse.tuning.forms import as_written, keep_as_written, known_forms
 from autofuse.tuning.heartbeat import Heartbeat
 from autofuse.tuning.incumbent import final_comparison
 from autofuse.tuning.job import LEAST_LIMIT_S, Job
-from autofuse.tuning.plans import EXPECTED, untuned_candidate
+from autofuse.tuning.kept import kept_untuned
+from autofuse.tuning.plans import EXPECTED
 from autofuse.tuning.result import (
     BY_REFERENCE,
     SAMPLED,
@@ -44,7 +44,7 @@ from autofuse.tuning.result import (
     TuneResult,
     idle,
 )
-from autofuse.tuning.rules import Ruled, measure_rules
+from autofuse.tuning.rules import FAST, Ruled, Rules, measure_rules
 from autofuse.tuning.served import keep_trust
 from autofuse.tuning.strategies import strategy_named
 from autofuse.tuning.unmeasured import unmeasured
@@ -70,7 +70,7 @@ def tune(
     cache: str = "auto",
     seed: int = 0,
     options: Mapping[str, str] | None = None,
-    baselines: Sequence[str] = (),
+    baselines: str | Sequence[str] = FAST,
     progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
     simplify: bool = True,
@@ -81,12 +81,13 @@ def tune(
     done once for a machine: where the device's peaks are not known they are measured first.
 
     The budget is a cap: the end comes within a tenth of it and one call of the slowest plan.
-    `baselines` (none named: all) are measured before the search, in at most a quarter of it,
-    and never beat the result. What the database knows is not measured again, as long as the
-    same code would be compiled. `strategy` "exact" stops early once no plan of its kernels at
-    the launches tried can be better by more than the fraction `search_gap`, or, given `runs`,
-    once so many runs could no longer gain what measuring would take. `max_memory` bounds the
-    bytes of intermediates alive at once: a plan over it is never the result, be it a baseline.
+    `baselines`: "fast" runs those that can still be the fastest by the kernels that they share with
+    others and predicts the rest, "all" or names run every one; before the search, in at most a
+    quarter of the budget, and none beats the result. What the database knows is not measured again,
+    as long as the same code would be compiled. `strategy` "exact" stops early once no plan of its
+    kernels at the launches tried can be better by more than the fraction `search_gap`, or, given
+    `runs`, once so many runs could no longer gain what measuring would take. `max_memory` bounds
+    the bytes of intermediates alive at once: a plan over it is never the result, be it a baseline.
     `cache`: the state that plans are timed in, "cold" or "warm"; "auto" is warm where the arrays of
     every plan fit the last-level cache. `progress` is told where the search stands at least
     once a second, not always from the same thread. `simplify` False keeps the program as it is
@@ -102,7 +103,8 @@ def tune(
     stop = stop or (lambda: False)
     check_seconds(budget_s)
     check_state(cache)
-    _check_wishes(search_gap, runs, max_memory, seed, baselines)
+    _check_wishes(search_gap, runs, max_memory, seed)
+    rules = Rules.asked(baselines)
     kind = timed_device(device, target, math)
     if build is not None:
         kind = replace(kind, backend=replace(kind.backend, build=build))
@@ -119,13 +121,16 @@ def tune(
         def tuned(forms: Forms) -> TuneResult:
             form = forms.graph
             search = strategy_named(strategy, seed, wanted, options or {})
-            state = within(budget.is_over, lambda: cache_state(cache, form, kind)) or COLD
+            state = (
+                within(budget.impatience(budget_s), lambda: cache_state(cache, form, kind)) or COLD
+            )
             sampling = Sampling(state, wall_s=budget.samples_s)
             workload = Workload(form, seed, written=forms.written)
             with (
                 Heartbeat(tell, lambda: budget.left_s) as heartbeat,
                 Worker(workload, setup_s=budget.setup_s, hardware=kind.timer, stop=stop) as worker,
             ):
+                worker.spawn()  # it starts while the first plan is made
                 heartbeat.tell(idle(budget.left_s, "planning"))
                 final = kind.timer.hangs_are_final
                 evaluator = Evaluator(
@@ -133,7 +138,7 @@ def tune(
                 )
                 job = Job(form, name, kind, store, evaluator, heartbeat, seed, max_memory, peaks)
                 with job.sharing:
-                    return _run(job, strategy, search, tuple(baselines) or tuple(BASELINES), forms)
+                    return _run(job, strategy, search, rules, forms)
 
         try:
             return tuned(forms)
@@ -150,7 +155,6 @@ def _check_wishes(
     runs: float | None,
     max_memory: int | None,
     seed: int,
-    baselines: Sequence[str],
 ) -> None:
     if not search_gap >= 0 or (runs is not None and not runs > 0):
         raise AutofuseError("the gap must not be negative, and the number of runs must be positive")
@@ -158,13 +162,9 @@ def _check_wishes(
         raise AutofuseError(f"the memory cannot be bounded by {max_memory} bytes")
     if seed < 0:
         raise AutofuseError(f"the seed must not be negative, as {seed} is")
-    for rule in baselines:
-        baseline_named(rule)
 
 
-def _run(
-    job: Job, strategy: str, search: Strategy, rules: Sequence[str], forms: Forms
-) -> TuneResult:
+def _run(job: Job, strategy: str, search: Strategy, rules: Rules, forms: Forms) -> TuneResult:
     """Baselines, search, final comparison, record; where there was no time to measure anything,
     what is expected to be fast."""
     job.store.add_workload(job.digest, text(job.graph), job.name, len(job.graph.nodes))
@@ -205,10 +205,8 @@ def _run(
 
 
 def _searched(job: Job, search: Strategy) -> Findings:
-    job.begin_search()
     job.bound_us = _bound_us(job)
     findings = _nothing_searched(job) if job.is_over() else search(job)
-    job.end_search()
     job.bound_us = _bound_us(job)
     job.sharing.end()
     job.standing = _standing("final comparison", findings)
@@ -232,6 +230,8 @@ def _not_measured(job: Job, strategy: str, forms: Forms, ruled: Ruled, why: str)
     found = unmeasured(job, forms, why)
     _close(job, strategy, nothing, None, finished=not interrupted)
     if found is None:
+        if job.max_memory is not None:
+            raise AutofuseError(f"{why}, and no plan at hand fits {job.max_memory} bytes")
         raise _NothingRightError("every plan that there was time to build computes something wrong")
     record, trust = found.record, found.trust
     final = Final(record, found.expected_us, {}, ())
@@ -266,10 +266,9 @@ def _measure_untuned(job: Job) -> None:
     one would be served alone."""
     if job.is_over():
         return
-    job.begin_search()
     found = within(
-        lambda: job.budget.stop() or job.budget.elapsed_s > UNTUNED_SHARE * job.budget.seconds,
-        lambda: untuned_candidate(job.graph, job.kind, job.peaks.before),
+        job.budget.impatience(max(UNTUNED_SHARE * job.budget.seconds, MOMENT_S)),
+        lambda: kept_untuned(job.graph, job.kind, job.peaks.before),
     )
     if found is not None and job.fits(found.plan):
         job.at_hand.append(found)
@@ -278,7 +277,6 @@ def _measure_untuned(job: Job) -> None:
         job.evaluator.start(found)
         room_s = max(job.budget.room_s, LEAST_LIMIT_S)
         job.measure_now(found, "search", job.budget.elapsed_s + room_s)
-    job.end_search()
 
 
 def _nothing_searched(job: Job) -> Findings:
@@ -348,6 +346,7 @@ def _result(
         residual_us=job.standing.residual_us,
         counts=dict(findings.counts),
         left_out=ruled.left_out,
+        predicted=ruled.predicted,
         checked_on=job.evaluator.worker.checked_on,
     )
 

@@ -1,0 +1,126 @@
+"""Baselines cost what they are worth: kernels are timed once, and what cannot win is predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from slow_bench import SlowBench, twice_the_bound
+
+from autofuse.baselines import BASELINES
+from autofuse.cost.bounds import NOMINAL, group_bound_us
+from autofuse.errors import AutofuseError
+from autofuse.graph.canonical import canonical
+from autofuse.graph.types import Graph
+from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
+from autofuse.records import Measurement
+from autofuse.tuning.calibrating import Peaks
+from autofuse.tuning.job import Job
+from autofuse.tuning.plans import baseline_candidate
+from autofuse.tuning.prices import Prices
+from autofuse.tuning.rules import ALL, FAST, Ruled, Rules, measure_rules
+from benchmarks.planning import mixed
+
+GRAPH = canonical(mixed(24))
+TimeOf = Callable[[Graph, FusionGroup, LaunchConfig], float]
+
+
+class RulesJob(SlowBench):
+    """What measuring baselines asks of a job, by a clock."""
+
+    max_memory = None
+
+    def __init__(self, seconds: float, time_us: TimeOf = twice_the_bound) -> None:
+        super().__init__(GRAPH, seconds, 1e-6, time_us)
+        self.peaks = Peaks(NOMINAL, NOMINAL)
+        self.at_hand: list[Candidate] = []
+        self.baselines: dict[str, Measurement] = {}
+        self.plans: dict[str, FusionPlan] = {}
+        self.measured: list[str] = []
+        self.evaluator = SimpleNamespace(start=lambda: None)
+        self.budget = cast(Any, self)
+
+    @property
+    def elapsed_s(self) -> float:
+        return self.clock()
+
+    reserve_s = 0.0
+
+    def stop(self) -> bool:
+        return False
+
+    @property
+    def room_s(self) -> float:
+        return max(self.left_s(), 0.0)
+
+    def impatience(self, until_s: float) -> Callable[[], bool]:
+        return lambda: self.clock() > until_s
+
+    def show(self, phase: str) -> None:
+        pass
+
+    def measure_now(self, candidate: Candidate, stage: str, until_s: float) -> Measurement:
+        self.measured.append(candidate.origin)
+        return self.measure(candidate)
+
+
+def ruled(job: RulesJob, wish: str | tuple[str, ...] = FAST) -> Ruled:
+    return measure_rules(cast(Job, job), Rules.asked(wish))
+
+
+def distinct() -> set[str]:
+    return {baseline_candidate(GRAPH, n, RulesJob.space)[0].digest for n in BASELINES}
+
+
+def test_all_are_run_where_all_or_names_are_asked_for() -> None:
+    job = RulesJob(1e4)
+    found = ruled(job, ALL)
+    assert set(job.baselines) == set(BASELINES) and not found.predicted and not found.left_out
+    named = RulesJob(1e4)
+    assert ruled(named, ("unfused", "tvm")).predicted == {} and set(named.baselines) == {
+        "unfused", "tvm",
+    }  # fmt: skip
+    with pytest.raises(AutofuseError, match="unknown baseline 'nothing'"):
+        Rules.asked("nothing")
+    assert Rules.asked(()) == Rules.asked(FAST) != Rules.asked(ALL)
+
+
+def test_what_cannot_win_is_predicted_and_the_winner_is_run() -> None:
+    full = RulesJob(1e4)
+    ruled(full, ALL)
+    times = {n: m.timing.median_us for n, m in full.baselines.items() if m.timing is not None}
+    job = RulesJob(1e4)
+    found = ruled(job)
+    assert len(job.measured) < len(distinct())
+    assert set(job.baselines) | set(found.predicted) == set(BASELINES) and not found.left_out
+    least = min(times, key=lambda n: times[n])
+    run = {m.candidate_digest for m in job.baselines.values()}
+    assert baseline_candidate(GRAPH, least, job.space)[0].digest in run
+    for name, told in found.predicted.items():
+        assert told.us == pytest.approx(times[name], rel=0.5) and told.us > times[least]
+        assert name in job.plans  # their kernels are candidates
+
+
+def test_a_plan_of_kernels_that_were_timed_is_their_sum() -> None:
+    def by_size(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> float:
+        return len(group.nodes) * group_bound_us(graph, group, NOMINAL)
+
+    job = RulesJob(1e4, by_size)
+    one, _ = baseline_candidate(GRAPH, "unfused", job.space)
+    two, _ = baseline_candidate(GRAPH, "xla-2022", job.space)
+    prices = Prices(job, [one.plan, two.plan], NOMINAL)
+    before = prices.of(two)
+    assert before.unknown == len(two.plan.groups) and before.least_us < before.us
+    assert prices.learn(one) and prices.learn(two)
+    wanted = sum(by_size(GRAPH, g, LaunchConfig()) for g in two.plan.groups)
+    assert prices.of(two).unknown == 0 and prices.of(two).us == pytest.approx(wanted)
+
+
+def test_without_time_to_run_them_others_are_predicted_not_left_out() -> None:
+    job = RulesJob(4 * SlowBench.PLAN_S)
+    found = ruled(job)
+    assert job.baselines and not found.left_out
+    assert any("no time was left to run" in note for note in found.notes)
+    assert set(job.baselines) | set(found.predicted) == set(BASELINES)
