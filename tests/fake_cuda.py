@@ -301,7 +301,12 @@ class FakeDriver:
             ctypes.memmove(self.pointer(plan.room), source, plan.copied)
             source = self.pointer(plan.room)
         place = self.pointer(plan.place) if plan.apart else 0
-        plan.execute(source, target, self.current_stream().ptr, ctypes.memmove, place)
+
+
+        def moved(to: int, of: int, nbytes: int) -> None:
+            ctypes.memmove(to, of, nbytes)
+
+        plan.execute(source, target, self.current_stream().ptr, moved, place)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         self.note("copy", target, source, nbytes)

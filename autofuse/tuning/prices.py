@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 from autofuse.cost.bounds import Calibration, group_bound_us
-from autofuse.cost.features import kind_of_work
+from autofuse.cost.kinds import kind_of_work
 from autofuse.graph.canonical import group_digest
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
 from autofuse.tuning.allocation import ModelBias, bias_of
