@@ -21,7 +21,7 @@ from statistics import median
 from autofuse.peers.types import BenchError
 from autofuse.plan.types import Candidate
 from autofuse.search.space import Space
-from benchmarks.replay import PLANNERS, SEARCHERS, ReplayDevice, Trace, problem_of, replay
+from benchmarks.replay import SEARCHERS, ReplayDevice, Trace, problem_of, replay
 from benchmarks.spaces import RecordedSpace, load
 
 WITHIN = 1.02
@@ -123,13 +123,10 @@ def endless_s(space: RecordedSpace) -> float:
     return 1000.0 * space.measure_s + sum(k.compile_s for k in space.kernels.values())
 
 
-def replays(
-    space: RecordedSpace, name: str, limit_s: float, options: Options, to_end: bool = False
-) -> list[Trace]:
-    """One searcher under every seed, each for at most `limit_s` accounted seconds; `to_end`: they
-    go on when they have the optimum, as they cannot know it."""
+def replays(space: RecordedSpace, name: str, limit_s: float, options: Options) -> list[Trace]:
+    """One searcher under every seed, each for at most `limit_s` accounted seconds."""
     # From the optimum on its curve is flat, and a sampler only repeats itself, slowly.
-    enough = -math.inf if to_end else space.optimum_us * (1 + 1e-9)
+    enough = space.optimum_us * (1 + 1e-9)
     one = partial(_one, space, name, limit_s, enough, options)
     seeds = range(options.seeds)
     if options.processes == 1:
@@ -164,7 +161,7 @@ def _summary(
     pace = median(t.seconds / max(t.runs, 1) for t in traces["random"])
     reached = {name: reached_by(each, WITHIN * best) for name, each in traces.items()}
     tpe, exact = reached["tpe"].median, reached["exact"].median
-    others = [curves[name].median for name in traces if name not in PLANNERS]
+    others = [curves[name].median for name in traces if name != "exact"]
     beaten = [
         max(each) > curves["exact"].median[i] + 1e-9
         for i, each in enumerate(zip(*others, strict=True))

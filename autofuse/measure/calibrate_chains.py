@@ -81,10 +81,10 @@ class Chain:
     @property
     def starts(self) -> tuple[float, ...]:
         """Numbers at which the result is finite."""
-        allowed = _DOMAINS.get(self.name, lambda x: True)
+        allowed = _DOMAINS.get(self.name)
         if self.second and self.name in ("div", "rem"):
-            allowed = bool
-        return tuple(x for x in STARTS if allowed(x))
+            allowed = _DOMAINS["log"]
+        return tuple(x for x in STARTS if allowed is None or allowed(x))
 
     def text(self, number: int, bits: int) -> str:
         own, ctype = self.dtype, C.types[self.dtype]
