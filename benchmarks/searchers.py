@@ -123,13 +123,10 @@ def endless_s(space: RecordedSpace) -> float:
     return 1000.0 * space.measure_s + sum(k.compile_s for k in space.kernels.values())
 
 
-def replays(
-    space: RecordedSpace, name: str, limit_s: float, options: Options, to_end: bool = False
-) -> list[Trace]:
-    """One searcher under every seed, each for at most `limit_s` accounted seconds; `to_end`: they
-    go on when they have the optimum, as they cannot know it."""
+def replays(space: RecordedSpace, name: str, limit_s: float, options: Options) -> list[Trace]:
+    """One searcher under every seed, each for at most `limit_s` accounted seconds."""
     # From the optimum on its curve is flat, and a sampler only repeats itself, slowly.
-    enough = -math.inf if to_end else space.optimum_us * (1 + 1e-9)
+    enough = space.optimum_us * (1 + 1e-9)
     one = partial(_one, space, name, limit_s, enough, options)
     seeds = range(options.seeds)
     if options.processes == 1:
