@@ -20,7 +20,7 @@ from autofuse.tuning.calibrating import Peaks
 from autofuse.tuning.job import Job
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.tuning.prices import Prices
-from autofuse.tuning.rules import ALL, FAST, Ruled, Rules, measure_rules
+from autofuse.tuning.rules import ALL, FAST, Ruled, RulesAsked, measure_rules
 from benchmarks.planning import mixed
 
 GRAPH = canonical(mixed(24))
@@ -67,7 +67,7 @@ class RulesJob(SlowBench):
 
 
 def ruled(job: RulesJob, wish: str | tuple[str, ...] = FAST) -> Ruled:
-    return measure_rules(cast(Job, job), Rules.asked(wish))
+    return measure_rules(cast(Job, job), RulesAsked.of(wish))
 
 
 def distinct() -> set[str]:
@@ -83,8 +83,8 @@ def test_all_are_run_where_all_or_names_are_asked_for() -> None:
         "unfused", "tvm",
     }  # fmt: skip
     with pytest.raises(AutofuseError, match="unknown baseline 'nothing'"):
-        Rules.asked("nothing")
-    assert Rules.asked(()) == Rules.asked(FAST) != Rules.asked(ALL)
+        RulesAsked.of("nothing")
+    assert RulesAsked.of(()) == RulesAsked.of(FAST) != RulesAsked.of(ALL)
 
 
 def test_what_cannot_win_is_predicted_and_the_winner_is_run() -> None:

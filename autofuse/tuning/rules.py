@@ -47,24 +47,24 @@ class Ruled:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RulesAsked:
     """The baselines that were asked for; `all_run`: each is measured, be it slow."""
 
     names: tuple[str, ...]
     all_run: bool
 
     @staticmethod
-    def asked(wish: str | Sequence[str]) -> Rules:
+    def of(wish: str | Sequence[str]) -> RulesAsked:
         """ "all", "fast" (as is none), a name or several. Raises AutofuseError for unknown ones."""
         if wish in (FAST, ALL) or not wish:
-            return Rules(tuple(BASELINES), wish == ALL)
+            return RulesAsked(tuple(BASELINES), wish == ALL)
         names = (wish,) if isinstance(wish, str) else tuple(wish)
         for name in names:
             baseline_named(name)
-        return Rules(names, True)
+        return RulesAsked(names, True)
 
 
-def measure_rules(job: Job, rules: Rules) -> Ruled:
+def measure_rules(job: Job, rules: RulesAsked) -> Ruled:
     """Plan and measure baselines; `job` has plans and records afterwards.
 
     One that works is always looked for; the others are measured while they have taken less than

@@ -44,7 +44,7 @@ from autofuse.tuning.result import (
     TuneResult,
     idle,
 )
-from autofuse.tuning.rules import FAST, Ruled, Rules, measure_rules
+from autofuse.tuning.rules import FAST, Ruled, RulesAsked, measure_rules
 from autofuse.tuning.served import keep_trust
 from autofuse.tuning.strategies import strategy_named
 from autofuse.tuning.unmeasured import unmeasured
@@ -104,7 +104,7 @@ def tune(
     check_seconds(budget_s)
     check_state(cache)
     _check_wishes(search_gap, runs, max_memory, seed)
-    rules = Rules.asked(baselines)
+    rules = RulesAsked.of(baselines)
     kind = timed_device(device, target, math)
     if build is not None:
         kind = replace(kind, backend=replace(kind.backend, build=build))
@@ -164,7 +164,7 @@ def _check_wishes(
         raise AutofuseError(f"the seed must not be negative, as {seed} is")
 
 
-def _run(job: Job, strategy: str, search: Strategy, rules: Rules, forms: Forms) -> TuneResult:
+def _run(job: Job, strategy: str, search: Strategy, rules: RulesAsked, forms: Forms) -> TuneResult:
     """Baselines, search, final comparison, record; where there was no time to measure anything,
     what is expected to be fast."""
     job.store.add_workload(job.digest, text(job.graph), job.name, len(job.graph.nodes))
