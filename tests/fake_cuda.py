@@ -302,7 +302,6 @@ class FakeDriver:
             source = self.pointer(plan.room)
         place = self.pointer(plan.place) if plan.apart else 0
 
-
         def moved(to: int, of: int, nbytes: int) -> None:
             ctypes.memmove(to, of, nbytes)
 

@@ -10,10 +10,11 @@ import pytest
 from tile_programs import program, whole
 
 import autofuse.frontends.array_api as xp
+from autofuse.cost.amounts import Work
 from autofuse.cost.bounds import NOMINAL, Calibration, group_bound_us, usual_peaks
 from autofuse.cost.expected import START_US, expected_us, innermost
 from autofuse.cost.masked import least_work, masked_shares
-from autofuse.cost.work import Work, group_work
+from autofuse.cost.work import group_work
 from autofuse.devices import device_named
 from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.frontends import spec, trace

@@ -15,7 +15,7 @@ from autofuse.backends.base import Artifact, Built, CompileError, Program
 from autofuse.devices import DEVICES
 from autofuse.fleet.engine import TuneSlice, tune_slice
 from autofuse.graph.reference import evaluate, random_inputs
-from autofuse.measure import references, session
+from autofuse.measure import child, references
 from autofuse.measure.first_check import first_check
 from autofuse.measure.session import LateReferenceError, Worker
 from autofuse.measure.workload import Workload, draw_inputs
@@ -131,7 +131,7 @@ def test_a_slice_of_a_fleet_says_what_was_late(
 
 
 def test_who_stops_does_not_wait_for_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_PATIENT_S", 0.0)
+    monkeypatch.setattr(child, "_PATIENT_S", 0.0)
     asked: list[int] = []
 
     def stop() -> bool:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from autofuse.cost.amounts import Work
 from autofuse.cost.bounds import NOMINAL, Calibration, plan_bound_us
 from autofuse.cost.scalar_calls import calls_of, unit_of
-from autofuse.cost.work import Work, group_work
+from autofuse.cost.work import group_work
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value

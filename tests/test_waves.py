@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autofuse.backends.cuda.devices import TARGETS
+from autofuse.cost.amounts import Work
 from autofuse.cost.bounds import work_bound_us
 from autofuse.cost.waves import CEILINGS, Ceiling, full_share, launch_bound_us, makespan_bound
-from autofuse.cost.work import Work, group_work
+from autofuse.cost.work import group_work
 from autofuse.frontends.tracer import spec, trace
 from autofuse.graph.canonical import canonical
 from autofuse.measure.calibrate_cuda import target_calibration

@@ -6,10 +6,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
+from autofuse.cost.amounts import Work
 from autofuse.cost.chains import chain_us
 from autofuse.cost.masked import least_work
 from autofuse.cost.scalar_calls import ARITHMETIC, DIVISION, INTEGER, busy_ns, least_ns
-from autofuse.cost.work import Work
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.control import is_counted
 from autofuse.ops.types import AutofuseError

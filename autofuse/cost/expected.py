@@ -12,10 +12,11 @@ import math
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
+from autofuse.cost.amounts import Work
 from autofuse.cost.bounds import Calibration, group_bound_us
 from autofuse.cost.masked import least_work, masked_shares, may_be_masked
 from autofuse.cost.repeated import kept_us, repeated_work
-from autofuse.cost.work import Work, group_work
+from autofuse.cost.work import group_work
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family, Motion
 from autofuse.plan.binding import may_run_once

@@ -19,11 +19,12 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from autofuse.cost.amounts import PRODUCTS, Work
 from autofuse.cost.bounds import Calibration
 from autofuse.cost.chains import chain_us
 from autofuse.cost.masked import may_be_masked
 from autofuse.cost.scalar_calls import least_ns
-from autofuse.cost.work import PRODUCTS, Work, group_work, least_elements
+from autofuse.cost.work import group_work, least_elements
 from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.unroll import unrolled_body

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from autofuse.cost.work import PRODUCTS, Work, group_work, kind_of_arithmetic
+from autofuse.cost.amounts import PRODUCTS, Work
+from autofuse.cost.work import group_work, kind_of_arithmetic
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from autofuse.cost.amounts import Work
 from autofuse.cost.bounds import Calibration
-from autofuse.cost.work import Work, group_work
+from autofuse.cost.work import group_work
 from autofuse.graph.types import Graph, Value
 from autofuse.plan.forms import Form
 from autofuse.plan.halo import HaloRows, kept_values, tile_extent, tile_rows

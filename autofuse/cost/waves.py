@@ -13,8 +13,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autofuse.cost.amounts import Work
 from autofuse.cost.bounds import Calibration
-from autofuse.cost.work import Work
 
 
 @dataclass(frozen=True, slots=True)
