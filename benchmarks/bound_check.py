@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from autofuse.backends.base import Artifact
-from autofuse.backends.base import Artifact
 from autofuse.backends.library import load
 from autofuse.cost.bounds import Calibration, group_bound_us
 from autofuse.cost.latency import reassociated
