@@ -92,7 +92,10 @@ def _input(w: GraphWriter, name: str, aval: Any, leaf: Any, constant: bool) -> I
 def _output(w: GraphWriter, item: Item) -> Value:
     if isinstance(item, KeyArray):
         return unwrap(w, item)
-    return to_words(w, item) if isinstance(item, ComplexArray) else item
+    if isinstance(item, ComplexArray):
+        return to_words(w, item)
+    assert isinstance(item, Value)
+    return item
 
 
 def _input_names(fn: Callable[..., Any], paths: Sequence[Any]) -> list[str]:
