@@ -103,7 +103,7 @@ def test_what_only_shows_values_is_left_out_and_told() -> None:
         for n, s in zip(("debug_print", "debug_callback"), said, strict=True)
     ] == [True, True]
     assert all("test_frontend_jax_numbers.py:" in s for s in said)
-    assert float(evaluate(graph, [np.float32(1.5)])[0]) == 3.0
+    assert float(evaluate(graph, [np.array(1.5, np.float32)])[0]) == 3.0
 
 
 def test_showing_values_inside_a_loop() -> None:
@@ -113,13 +113,13 @@ def test_showing_values_inside_a_loop() -> None:
 
     with pytest.warns(RuntimeWarning, match="debug_print"):
         graph = from_jax(lambda x: lax.fori_loop(0, 5, body, x), 1.0)
-    assert float(evaluate(graph, [np.float32(1.0)])[0]) == 11.0
+    assert float(evaluate(graph, [np.array(1.0, np.float32)])[0]) == 11.0
 
 
 def test_reductions_by_any_computation() -> None:
     x = np.arange(24, dtype=np.float32).reshape(2, 3, 4) - 7
 
-    def largest(p: Any, q: Any) -> Any:
+    def largest(p: Any, q: Any) -> tuple[Any, Any]:
         """Of pairs, the one whose first number is the larger."""
         keep = p[0] >= q[0]
         return jnp.where(keep, p[0], q[0]), jnp.where(keep, p[1], q[1])
@@ -167,7 +167,10 @@ def test_functions_of_complex_numbers(name: str) -> None:
 
 
 def test_powers_of_complex_numbers() -> None:
-    for fn in (lambda x: x**1.5, lambda x: x ** (0.5 + 1j), lambda x: 2.0**x):
+    powers: list[Callable[[Any], Any]] = [
+        lambda x: x**1.5, lambda x: x ** (0.5 + 1j), lambda x: 2.0**x,
+    ]  # fmt: skip
+    for fn in powers:
         (found,) = evaluate(from_jax(fn, Z[:7]), [Z[:7].view(np.float32).reshape(7, 2)])
         want = np.asarray(fn(Z[:7].astype(np.complex128)))
         np.testing.assert_allclose(found[..., 0] + 1j * found[..., 1], want, rtol=1e-5, atol=1e-6)

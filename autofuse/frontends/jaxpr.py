@@ -94,7 +94,7 @@ def _output(w: GraphWriter, item: Item) -> Value:
         return unwrap(w, item)
     if isinstance(item, ComplexArray):
         return to_words(w, item)
-    assert isinstance(item, Value)  # there are no other pairs
+    assert isinstance(item, Value)
     return item
 
 
