@@ -91,7 +91,7 @@ class CufftPlan:
 
     def execute(
         self, source: int, target: int, stream: int,
-        copy: Callable[[int, int, int], None], place: int = 0,
+        copy: Callable[[int, int, int], object], place: int = 0,
     ) -> None:  # fmt: skip
         """On a stream, on which `copy` (to, from, bytes) works too; `place` is the address of the
         plan's. Raises CufftError."""
