@@ -152,6 +152,7 @@ def test_a_row_that_does_not_end_ends_alone(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_programs_are_named_once_and_chosen_by_name_or_package() -> None:
     assert len(PROGRAMS) >= 50 and all(":" in name for name in PROGRAMS)
+    assert sum(p.drawn for p in PROGRAMS.values()) == 10
     assert {p.package for p in chosen(["optax", "rlax:vtrace"])} == {"optax", "rlax"}
     with pytest.raises(BenchError, match="no program is called 'nothing'"):
         chosen(["nothing"])

@@ -120,6 +120,9 @@ PROGRAMS = (
             ("inverted_double_pendulum", "generalized"), ("reacher", "spring"),
         )
     ),
+    Program(
+        "brax:hopper:spring", "robot", "brax", _BRAX, partial(_robot, "hopper", "spring"), True
+    ),
     Program("brax:ppo_policy", "network", "brax", _BRAX, _trained_policy),
     Program("diffrax:lorenz", "equation", "diffrax", ("diffrax",), _lorenz),
     Program("diffrax:neural_ode", "equation", "diffrax", ("diffrax",), _neural_ode),

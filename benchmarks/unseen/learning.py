@@ -3,6 +3,7 @@ evosax, distrax, rlax."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
@@ -185,15 +186,17 @@ def _muzero() -> Made:
     return of_jax(run, drawn(64, 20, 601), drawn(64, 20))
 
 
-def _program(name: str, kind: str, make) -> Program:  # type: ignore[no-untyped-def]
+def _program(name: str, kind: str, make: Callable[[], Made], drawn: bool = False) -> Program:
     package = name.partition(":")[0]
-    return Program(name, kind, package, (package,), make)
+    return Program(name, kind, package, (package,), make, drawn)
 
 
 PROGRAMS = (
     _program("optax:adamw", "optimiser", partial(_updates, "adamw")),
     _program("optax:muon", "optimiser", partial(_updates, "muon")),
     _program("optax:adafactor", "optimiser", partial(_updates, "adafactor")),
+    _program("optax:lion", "optimiser", partial(_updates, "lion"), drawn=True),
+    _program("optax:sm3", "optimiser", partial(_updates, "sm3"), drawn=True),
     _program("optax:ctc_loss", "loss", _ctc),
     _program("jaxopt:lbfgs", "solver", _logistic),
     _program("jaxopt:lasso", "solver", _lasso),
@@ -201,6 +204,8 @@ PROGRAMS = (
     _program("jaxopt:transport", "solver", _transport),
     *(_program(f"evosax:{name}", "evolution", partial(_evolution, name))
       for name in ("CMA_ES", "Open_ES", "PSO", "DifferentialEvolution")),
+    _program("evosax:SNES", "evolution", partial(_evolution, "SNES"), drawn=True),
+    _program("evosax:Sep_CMA_ES", "evolution", partial(_evolution, "Sep_CMA_ES"), drawn=True),
     _program("distrax:mixture", "distribution", _mixture),
     _program("distrax:spline", "distribution", _spline),
     _program("distrax:hmm", "distribution", _markov),
