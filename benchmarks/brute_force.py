@@ -79,8 +79,20 @@ def brute_rows(make: Callable[[int], Graph], graphs: int, first: int = 0) -> Ite
 
 
 def graph_is_small(graph: Graph) -> bool:
-    """Whether all plans can be tried."""
-    return 1 < len(live(graph)) <= MOST_NODES
+    """Whether all plans can be tried; of a loop that can be no kernel those of its body too."""
+    nodes = live(graph)
+    return 1 < len(nodes) <= MOST_NODES and all(
+        len(live(dict(graph[n].attrs)["body"])) <= MOST_NODES
+        for n in nodes
+        if graph[n].spec.family is Family.CONTROL
+        and refusal_of(graph, (n,), _outputs(graph, n)) is not None
+    )
+
+
+def _outputs(graph: Graph, node: int) -> tuple[Value, ...]:
+    """The results of a node that anybody wants."""
+    read = {v for n in live(graph) for v in graph[n].inputs}
+    return tuple(sorted(v for v in read | set(graph.outputs) if v.node == node))
 
 
 def brute_row(graph: Graph, seed: int = 0) -> BruteRow:
@@ -153,8 +165,7 @@ def _groups(graph: Graph, peaks: Calibration) -> Iterator[FusionGroup]:
                     yield FusionGroup(chosen, some)
     for n in nodes:
         if graph[n].spec.family is Family.CONTROL:
-            outputs = tuple(sorted(v for v in wanted if v.node == n))
-            yield from _host_loops(graph, n, outputs, peaks)
+            yield from _host_loops(graph, n, _outputs(graph, n), peaks)
 
 
 def _choices(values: Sequence[Value]) -> Iterator[tuple[Value, ...]]:

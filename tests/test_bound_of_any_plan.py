@@ -4,7 +4,7 @@
 
 from brute_graphs import small_graph
 
-from benchmarks.brute_force import brute_rows, summary
+from benchmarks.brute_force import brute_rows, graph_is_small, summary
 
 FEW = 8
 
@@ -22,3 +22,8 @@ def test_a_plan_below_the_bound_is_told() -> None:
         row.seed, row.nodes, row.groups, row.bounds_us, row.least_us, 0.5 * row.bounds_us[0]
     )
     assert cheaper.below and summary([cheaper])["below"] == [row.seed]
+
+
+def test_a_loop_that_is_no_kernel_and_has_a_large_body_is_left_out() -> None:
+    """Its plans are too many to be tried, and without them there is none."""
+    assert not graph_is_small(small_graph(442))
