@@ -38,6 +38,10 @@ LATER = ("scipy", "optuna", "alembic", "networkx", "jax", "torch", "onnx", "rich
     ("imported", "without"),
     [
         ("autofuse", (*HEAVY, *LATER, "typer", "dataclasses", "subprocess")),
+        (
+            "autofuse.measure.worker",
+            (*LATER, "autofuse.cost", "autofuse.backends.cpu", "sqlalchemy"),
+        ),
         ("autofuse.commands.tuning, autofuse.tuning.tuner", LATER),
     ],
 )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from autofuse.backends.machine import host_identity, last_level_cache_bytes
-from autofuse.cost.bounds import Calibration
-from autofuse.cost.latency import Latencies
-from autofuse.measure.calibrate import calibrate_cpu
-from autofuse.measure.calibrate_chains import calibrate_chains
 from autofuse.measure.device import Device
+
+if TYPE_CHECKING:  # a process that measures has no use for bounds
+    from autofuse.cost.bounds import Calibration
+    from autofuse.cost.latency import Latencies
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,18 @@ def _on_gpu(unit: str) -> tuple[int, ...] | str:
     return gpu_processes(unit)
 
 
+def _calibrate_host() -> Calibration:
+    from autofuse.measure.calibrate import calibrate_cpu
+
+    return calibrate_cpu()
+
+
+def _host_latencies(relaxed: bool) -> Latencies:
+    from autofuse.measure.calibrate_chains import calibrate_chains
+
+    return calibrate_chains(relaxed)
+
+
 def _host() -> Device:
     from autofuse.measure.host import HostDevice
 
@@ -102,6 +115,6 @@ def _cuda_cache() -> int:
 
 # Imported when used: the worker of one kind has no use for the others.
 HOST = Hardware(
-    _processor, _host, calibrate_cpu, last_level_cache_bytes, latencies=calibrate_chains
+    _processor, _host, _calibrate_host, last_level_cache_bytes, latencies=_host_latencies
 )
 GPU = Hardware(_gpus, _cuda, _calibrate_cuda, _cuda_cache, _on_gpu, hangs_are_final=True)
