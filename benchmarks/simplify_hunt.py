@@ -89,11 +89,13 @@ def special(dtype: DType) -> np.ndarray:
 
 
 def everything(dtype: DType) -> np.ndarray:
-    """All numbers of a dtype of up to 16 bits, else special ones."""
+    """All numbers of a dtype of up to 16 bits, else special ones. NaNs are quiet ones: what becomes
+    of signalling ones follows from the processor's conversions (IEEE 754, 6.2)."""
     if dtype is DType.BOOL or dtype.itemsize > 2:
         return special(dtype)
     unsigned = np.dtype(f"u{dtype.itemsize}")
-    return np.arange(1 << 8 * dtype.itemsize).astype(unsigned).view(dtype.numpy)
+    found = np.arange(1 << 8 * dtype.itemsize).astype(unsigned).view(dtype.numpy)
+    return np.where(np.isnan(found), dtype.numpy.type(np.nan), found) if dtype.is_float else found
 
 
 def flat_inputs(types: Sequence[TensorType], seed: int) -> list[np.ndarray]:

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -26,7 +27,6 @@ from autofuse.backends.registry import CPU_BACKEND, Backend
 from autofuse.frontends import spec, trace
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.measure import session as measuring
 from autofuse.measure.lock import measurement_lock
 from autofuse.measure.session import Worker
 from autofuse.measure.timing import MeasureError
@@ -286,7 +286,7 @@ def test_a_full_disk_when_measuring_begins_is_one_sentence(
 
     workload = Workload(canonical(trace(xp.exp, spec(N))))
     with monkeypatch.context() as patch:
-        patch.setattr(measuring.tempfile, "TemporaryDirectory", full)
+        patch.setattr(tempfile, "TemporaryDirectory", full)
         with pytest.raises(MeasureError, match="could not start: No space left on device"):
             Worker(workload)
     with monkeypatch.context() as patch:

@@ -15,7 +15,7 @@ from autofuse.cost.bounds import Calibration, group_bound_us, kernel_bound_us, p
 from autofuse.cost.chains import chain_us
 from autofuse.cost.latency import FIXED, PLAIN, delays_of, reassociated
 from autofuse.cost.least import graph_bound_us
-from autofuse.cost.ready import KNOWN, Ready, node_ready
+from autofuse.cost.ready import KNOWN, ReadyAt, node_ready
 from autofuse.cost.work import group_work
 from autofuse.devices import device_named
 from autofuse.frontends import spec, trace
@@ -163,7 +163,7 @@ def test_a_calibration_keeps_latencies() -> None:
 def test_each_element_has_a_time_of_its_own_where_there_are_few() -> None:
     graph = trace(lambda x, y: xp.concat([x, y]), spec((2,)), spec((3,)))
     (node,) = (n for n in range(len(graph.nodes)) if not is_source(graph, n))
-    found = node_ready(graph, node, [Ready(np.array([1.0, 5.0])), KNOWN], delays_of(LATENCY))
+    found = node_ready(graph, node, [ReadyAt(np.array([1.0, 5.0])), KNOWN], delays_of(LATENCY))
     assert found.at.tolist() == [1.0, 5.0, *[-np.inf] * 3]
 
 

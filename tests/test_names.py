@@ -19,7 +19,6 @@ SHARED: set[str] = {
     "Bodies",
     "Chooser",
     "Compile",
-    "Floats",
     "Fold",
     "Key",
     "Pair",

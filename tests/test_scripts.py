@@ -16,6 +16,8 @@ SHELL = ("scripts/quickstart", "scripts/test", "scripts/setup.sh", ".ci/run")
 # What the scripts use of the system, besides compilers and Python.
 TOOLS = ("sh", "bash", "env", "dirname", "basename", "cat", "mktemp", "rm", "chmod")
 BROWSER = ("chromium", "chromedriver")
+# What a machine of CI finds installed.
+THERE = (*BROWSER, "bwrap")
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def checkout(tmp_path):
     programs.mkdir()
     for tool in TOOLS:
         (programs / tool).symlink_to(shutil.which(tool))
-    for tool in BROWSER:
+    for tool in THERE:
         program(programs, tool, "exit 0")
     return tmp_path / "clone", programs
 

@@ -63,12 +63,10 @@ def tune(
         int | None,
         typer.Option("--max-memory", metavar="BYTES", help="Of intermediates alive at once."),
     ] = None,
-    cache: Annotated[
-        str, typer.Option(metavar="STATE", help="Plans are timed cold, warm, or as auto decides.")
-    ] = "auto",
+    cache: Annotated[str, typer.Option(metavar="STATE", help="Timed cold, warm or auto.")] = "auto",
     baselines: Annotated[
         str,
-        typer.Option(metavar="WHICH", help="all, fast (those that can win are run), or A,B,..."),
+        typer.Option(metavar="WHICH", help="all, fast (those that can win), or A,B,..."),
     ] = "fast",
     seed: SeedOption = 0,
     sampler: Annotated[

@@ -22,7 +22,7 @@ from functools import lru_cache
 import numpy as np
 
 from autofuse.cost.latency import NOTHING, Latencies, delays_of
-from autofuse.cost.ready import EACH, KNOWN, Ready, Table, Times, node_ready
+from autofuse.cost.ready import EACH, KNOWN, DelayTable, ReadyAt, ReadyTimes, node_ready
 from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.control import is_counted
@@ -36,10 +36,10 @@ PERIODS = (12, 4, 2)
 TRIES = 3
 # By what fraction figures may differ that are the same but for rounding.
 ROUNDING = 1e-9
-NO_DELAYS: Table = {}
-GIVEN = Ready(np.array(0.0))
+NO_DELAYS: DelayTable = {}
+GIVEN = ReadyAt(np.array(0.0))
 # When each state is ready, and when a sum that takes it in: of shape [2, ...].
-State = list[Times]
+StateTimes = list[ReadyTimes]
 
 
 def chain_us(
@@ -57,7 +57,7 @@ def _chain_ns(
     graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...], latency: Latencies
 ) -> float:
     inside, known = frozenset(nodes), settled(graph)
-    found: dict[Value, Ready] = {}
+    found: dict[Value, ReadyAt] = {}
     for v in {v for n in nodes for v in graph[n].inputs if v.node not in inside}:
         found[v] = KNOWN if v.node in known or is_inline(graph, v.node) else GIVEN
     waiting = [n for n in nodes if n not in known]
@@ -70,13 +70,13 @@ class _Run:
     `depth`: loops around."""
 
     def __init__(
-        self, graph: Graph, wanted: Collection[Value], table: Table, latency: Latencies,
+        self, graph: Graph, wanted: Collection[Value], table: DelayTable, latency: Latencies,
         depth: int = 0,
     ) -> None:  # fmt: skip
         self.graph, self.wanted, self.table = graph, wanted, table
         self.latency, self.depth = latency, depth
 
-    def through(self, nodes: Sequence[int], found: dict[Value, Ready]) -> float:
+    def through(self, nodes: Sequence[int], found: dict[Value, ReadyAt]) -> float:
         """Adds to `found` when the results of these nodes are ready; when the last iteration of the
         last loop is over, -inf without one."""
         read = {v for n in nodes for v in self.graph[n].inputs}
@@ -95,8 +95,8 @@ class _Run:
         return latest
 
     def _loop(
-        self, node: int, operands: Sequence[Ready], used: tuple[int, ...]
-    ) -> tuple[Sequence[Ready], float]:
+        self, node: int, operands: Sequence[ReadyAt], used: tuple[int, ...]
+    ) -> tuple[Sequence[ReadyAt], float]:
         if self.depth or not self.table:
             loop = _Loop(self.graph, node, used, self.table, self.latency, self.depth)
             return loop.results(operands)
@@ -104,18 +104,18 @@ class _Run:
         return _known_loop(self.graph, node, used, keys, self.latency)
 
 
-def _is_known(one: Ready) -> bool:
+def _is_known(one: ReadyAt) -> bool:
     return one is KNOWN
 
 
 _Key = tuple[tuple[int, ...], bytes] | None
 
 
-def _key(times: Times | None) -> _Key:
+def _key(times: ReadyTimes | None) -> _Key:
     return None if times is None else (times.shape, np.asarray(times, dtype=float).tobytes())
 
 
-def _times(key: _Key) -> Times | None:
+def _times(key: _Key) -> ReadyTimes | None:
     return None if key is None else np.frombuffer(key[1]).reshape(key[0])
 
 
@@ -123,9 +123,9 @@ def _times(key: _Key) -> Times | None:
 def _known_loop(
     graph: Graph, node: int, used: tuple[int, ...], keys: tuple[tuple[_Key, _Key], ...],
     latency: Latencies,
-) -> tuple[Sequence[Ready], float]:  # fmt: skip
+) -> tuple[Sequence[ReadyAt], float]:  # fmt: skip
     operands = [
-        Ready(at, _times(summed)) for one, summed in keys if (at := _times(one)) is not None
+        ReadyAt(at, _times(summed)) for one, summed in keys if (at := _times(one)) is not None
     ]
     return _Loop(graph, node, used, delays_of(latency), latency, 0).results(operands)
 
@@ -134,7 +134,7 @@ class _Loop:
     """A counted loop: its iterations as steps of times."""
 
     def __init__(
-        self, graph: Graph, node: int, used: tuple[int, ...], table: Table, latency: Latencies,
+        self, graph: Graph, node: int, used: tuple[int, ...], table: DelayTable, latency: Latencies,
         depth: int,
     ) -> None:  # fmt: skip
         call = graph.call(node)
@@ -146,7 +146,7 @@ class _Loop:
         self.kinds = [self.body.type_of(v) for v in self.body.outputs[: self.carries]]
         self.latency, self.depth = latency, depth
 
-    def results(self, operands: Sequence[Ready]) -> tuple[Sequence[Ready], float]:
+    def results(self, operands: Sequence[ReadyAt]) -> tuple[Sequence[ReadyAt], float]:
         """When the loop's results are ready, and when its last iteration is over."""
         others = operands[self.carries :]
         states, rest, is_steady = self._settle(self._states(operands[: self.carries]), others)
@@ -165,10 +165,12 @@ class _Loop:
         ends = [self._last(s, others, self.table) for s in self._jumped(before, states, jumps)]
         return max(ends, key=lambda end: end[1], default=self._last(states, others, NO_DELAYS))
 
-    def _states(self, found: Sequence[Ready]) -> State:
+    def _states(self, found: Sequence[ReadyAt]) -> StateTimes:
         return [_state(one, kind, self.table) for one, kind in zip(found, self.kinds, strict=False)]
 
-    def _settle(self, states: State, others: Sequence[Ready]) -> tuple[State, int, bool]:
+    def _settle(
+        self, states: StateTimes, others: Sequence[ReadyAt]
+    ) -> tuple[StateTimes, int, bool]:
         """The states once no more of them become others than literals, iterations that are left,
         and whether it came so far."""
         for done in range(min(self.trip - 1, 2 * self.period) + 1):
@@ -178,20 +180,24 @@ class _Loop:
             states = found
         return states, 1, False
 
-    def _outputs(self, states: State, others: Sequence[Ready], table: Table) -> list[Ready]:
+    def _outputs(
+        self, states: StateTimes, others: Sequence[ReadyAt], table: DelayTable
+    ) -> list[ReadyAt]:
         inner = _Run(self.body, self.body.outputs, table, self.latency, self.depth + 1)
-        given = [KNOWN, *(Ready(s[0], s[1]) if np.isfinite(s).any() else KNOWN for s in states)]
+        given = [KNOWN, *(ReadyAt(s[0], s[1]) if np.isfinite(s).any() else KNOWN for s in states)]
         pairs = zip(self.body.inputs, (*given, *others), strict=True)
         found = {Value(n): one for n, one in pairs}
         inner.through(self.nodes, found)
         return [found.get(v, KNOWN) for v in self.body.outputs]
 
-    def _next(self, states: State, others: Sequence[Ready], table: Table | None = None) -> State:
+    def _next(
+        self, states: StateTimes, others: Sequence[ReadyAt], table: DelayTable | None = None
+    ) -> StateTimes:
         return self._states(self._outputs(states, others, self.table if table is None else table))
 
     def _last(
-        self, states: State, others: Sequence[Ready], table: Table
-    ) -> tuple[Sequence[Ready], float]:
+        self, states: StateTimes, others: Sequence[ReadyAt], table: DelayTable
+    ) -> tuple[Sequence[ReadyAt], float]:
         """What the last iteration leaves. Of a stack it is known that it is no sooner there than
         what is given."""
         found = self._outputs(states, others, table)
@@ -199,7 +205,7 @@ class _Loop:
         stacks = (GIVEN if np.isfinite(one.at).all() else KNOWN for one in found[self.carries :])
         return (*found[: self.carries], *stacks), latest
 
-    def _jumped(self, before: State, states: State, jumps: int) -> list[State]:
+    def _jumped(self, before: StateTimes, states: StateTimes, jumps: int) -> list[StateTimes]:
         """The states that many periods later, for each figure of growth that holds; what does not
         grow so is taken to be known."""
         with np.errstate(invalid="ignore"):
@@ -221,7 +227,7 @@ class _Loop:
             figure = max(below, default=0.0)
         return found
 
-    def _sure(self, begun: State, chosen: Sequence[np.ndarray]) -> float:
+    def _sure(self, begun: StateTimes, chosen: Sequence[np.ndarray]) -> float:
         """By how much all of the chosen elements are later after a period, from these alone."""
         known = [KNOWN] * (len(self.body.inputs) - 1 - self.carries)
         ended = begun
@@ -231,7 +237,7 @@ class _Loop:
         return min((float(one.min()) for one in later), default=0.0) * (1 - ROUNDING)
 
 
-def _state(one: Ready, kind: TensorType, table: Table) -> Times:
+def _state(one: ReadyAt, kind: TensorType, table: DelayTable) -> ReadyTimes:
     """Times of a state of that type: of each element where there are few."""
     joined = one.joined(table.get(kind.dtype, NOTHING))
     if kind.size > EACH:
@@ -239,5 +245,5 @@ def _state(one: Ready, kind: TensorType, table: Table) -> Times:
     return np.stack([np.broadcast_to(times, kind.shape) for times in (one.at, joined)])
 
 
-def _alike(one: Times, other: Times) -> bool:
+def _alike(one: ReadyTimes, other: ReadyTimes) -> bool:
     return bool((np.isfinite(one) == np.isfinite(other)).all())

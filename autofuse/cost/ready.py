@@ -28,8 +28,8 @@ from autofuse.ops.scalar import LIBM, Call, Expr, Sym
 from autofuse.ops.spec import Family, Motion
 from autofuse.plan.masks import literal_of
 
-Times = NDArray[np.float64]
-Table = Mapping[DType, Delays]
+ReadyTimes = NDArray[np.float64]
+DelayTable = Mapping[DType, Delays]
 # Elements of a value above which one time stands for all of them, and terms of a product.
 EACH, TERMS = 1024, 1 << 15
 NEVER = np.array(-math.inf)
@@ -41,23 +41,23 @@ _NEUTRAL = {"mul": (1.0, -1.0), "div": (1.0, -1.0), "add": (0.0,), "sub": (0.0,)
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ReadyAt:
     """When elements are ready, nanoseconds, of the shape of the value or one for all: `at`, and
     when a sum can be that takes them in, where that is before `at` and the latency of a sum (a
     product and a sum may be one operation)."""
 
-    at: Times
-    summed: Times | None = None
+    at: ReadyTimes
+    summed: ReadyTimes | None = None
 
-    def joined(self, delays: Delays) -> Times:
-        later: Times = self.at + delays.joining
+    def joined(self, delays: Delays) -> ReadyTimes:
+        later: ReadyTimes = self.at + delays.joining
         return later if self.summed is None else np.minimum(self.summed, later)
 
 
-KNOWN = Ready(NEVER)
+KNOWN = ReadyAt(NEVER)
 
 
-def node_ready(graph: Graph, node: int, operands: Sequence[Ready], table: Table) -> Ready:
+def node_ready(graph: Graph, node: int, operands: Sequence[ReadyAt], table: DelayTable) -> ReadyAt:
     """The first output of a node that is no loop."""
     spec = graph[node].spec
     if spec.family is Family.ELEMENTWISE:
@@ -71,13 +71,13 @@ def node_ready(graph: Graph, node: int, operands: Sequence[Ready], table: Table)
     if spec.family is Family.SCAN:
         at = operands[0].at
         each = at.ndim > 0
-        return Ready(np.maximum.accumulate(at, axis=graph.call(node)["axis"]) if each else at)
+        return ReadyAt(np.maximum.accumulate(at, axis=graph.call(node)["axis"]) if each else at)
     if spec.family is Family.SORT or spec.family is Family.SCATTER:
-        return Ready(_earliest(operands))
+        return ReadyAt(_earliest(operands))
     return KNOWN
 
 
-def _earliest(operands: Sequence[Ready]) -> Times:
+def _earliest(operands: Sequence[ReadyAt]) -> ReadyTimes:
     return np.asarray(min((float(one.at.min()) for one in operands), default=-math.inf))
 
 
@@ -134,13 +134,15 @@ def _is_extremum(expr: Call) -> bool:
     return test.fn in ("lt", "le", "gt", "ge") and set(test.args) == set(expr.args[1:])
 
 
-def _elementwise(graph: Graph, node: int, operands: Sequence[Ready], table: Table) -> Ready:
+def _elementwise(
+    graph: Graph, node: int, operands: Sequence[ReadyAt], table: DelayTable
+) -> ReadyAt:
     if graph[node].spec.body is None:
         return KNOWN
     steps, last = _steps(graph, node)
-    made: list[Ready] = []
+    made: list[ReadyAt] = []
 
-    def of(place: int | None) -> Ready:
+    def of(place: int | None) -> ReadyAt:
         if place is None:
             return KNOWN
         return operands[place] if place >= 0 else made[-place - 1]
@@ -150,19 +152,19 @@ def _elementwise(graph: Graph, node: int, operands: Sequence[Ready], table: Tabl
     return of(last)
 
 
-def _operation(step: _Step, args: Sequence[Ready], delays: Delays) -> Ready:
+def _operation(step: _Step, args: Sequence[ReadyAt], delays: Delays) -> ReadyAt:
     """What one operation gives. Of whole numbers minima are choices, too."""
     fn, is_float = step.fn, step.dtype in FLOATS
     if step.dtype is DType.BOOL:
         return KNOWN
     if fn in _GUESSED or (fn in ("min", "max") and not is_float):
         arms = args[1:] if fn in _GUESSED else args
-        return Ready(np.minimum(*(one.at for one in arms)))
+        return ReadyAt(np.minimum(*(one.at for one in arms)))
     if fn == "neg" and is_float:
         return args[0]
     if is_float and fn in ("add", "sub"):
         one, other = args
-        return Ready(
+        return ReadyAt(
             np.minimum(
                 np.maximum(one.joined(delays), other.at + delays.joining),
                 np.maximum(one.at + delays.joining, other.joined(delays)),
@@ -172,47 +174,47 @@ def _operation(step: _Step, args: Sequence[Ready], delays: Delays) -> Ready:
     for one in args[1:]:
         latest = np.maximum(latest, one.at)
     if not is_float:
-        return Ready(latest)
+        return ReadyAt(latest)
     if fn == "mul" or (fn == "div" and step.args[1] is None):
         took = delays.scaling if None in step.args else delays.mul
-        return Ready(latest + took, latest + delays.fma)
+        return ReadyAt(latest + took, latest + delays.fma)
     if fn == "div":
         quotient = np.maximum(args[0].at + min(delays.mul, delays.div), args[1].at + delays.div)
-        return Ready(quotient)
+        return ReadyAt(quotient)
     if fn in LIBM and len(args) == 2 and step.args[1] is None:
-        return Ready(latest)  # a power of known exponent
-    return Ready(latest + delays.of(fn))
+        return ReadyAt(latest)  # a power of known exponent
+    return ReadyAt(latest + delays.of(fn))
 
 
 # --- moves, folds and products -----------------------------------------------------------------
 
 
-def _moved(graph: Graph, node: int, operands: Sequence[Ready], table: Table) -> Ready:
+def _moved(graph: Graph, node: int, operands: Sequence[ReadyAt], table: DelayTable) -> ReadyAt:
     """What is moved: as it was where all elements are told apart, else as early as any."""
     spec, call = graph[node].spec, graph.call(node)
     if spec.motion is Motion.PICK:
         moved = operands[:2] if spec.overwrites else operands[:1]
-        return Ready(_earliest(moved))
+        return ReadyAt(_earliest(moved))
     alike = all(one.at.ndim == 0 for one in operands)
     small = max(t.size for t in (*call.ins, *graph[node].types)) <= EACH
     if len(operands) == 1 and alike:
         return operands[0]
     if alike or not small:
-        return Ready(_earliest(operands))
+        return ReadyAt(_earliest(operands))
 
-    def through(times: Sequence[Times]) -> Times:
+    def through(times: Sequence[ReadyTimes]) -> ReadyTimes:
         pairs = zip(times, call.ins, strict=True)
         arrays = tuple(np.broadcast_to(one, kind.shape) for one, kind in pairs)
         return np.asarray(spec.reference(arrays, call)[0], dtype=float)
 
     at = through([one.at for one in operands])
     if all(one.summed is None for one in operands):
-        return Ready(at)
+        return ReadyAt(at)
     delays = table.get(graph[node].types[0].dtype, NOTHING)
-    return Ready(at, through([one.joined(delays) for one in operands]))
+    return ReadyAt(at, through([one.joined(delays) for one in operands]))
 
 
-def _folded(graph: Graph, node: int, operand: Ready, table: Table) -> Ready:
+def _folded(graph: Graph, node: int, operand: ReadyAt, table: DelayTable) -> ReadyAt:
     spec, call, at = graph[node].spec, graph.call(node), operand.at
     axes, kind = reduced_axes(call), call.ins[0]
     operator = spec.fold.operator if spec.fold is not None else None
@@ -223,18 +225,18 @@ def _folded(graph: Graph, node: int, operand: Ready, table: Table) -> Ready:
     if operator == "add":
         add = table.get(kind.dtype, NOTHING).add if is_float else 0.0
         found = _tree(at, axes, count, add)
-        return Ready(found, found)
+        return ReadyAt(found, found)
     if is_float and operator in ("mul", "max", "min"):
-        return Ready(at.max(axis=axes) if at.ndim else at)
-    return Ready(at.min(axis=axes) if at.ndim else at)
+        return ReadyAt(at.max(axis=axes) if at.ndim else at)
+    return ReadyAt(at.min(axis=axes) if at.ndim else at)
 
 
-def _tree(at: Times, axes: Sequence[int], count: int, add: float) -> Times:
+def _tree(at: ReadyTimes, axes: Sequence[int], count: int, add: float) -> ReadyTimes:
     """When the sum over some axes can be ready of terms that are ready then: 2^(t / add) of a sum
     is never below those of its terms together (Kraft's inequality)."""
     if not at.ndim:
         return np.asarray(at + add * math.log2(count))
-    latest: Times = at.max(axis=tuple(axes))
+    latest: ReadyTimes = at.max(axis=tuple(axes))
     if add <= 0:
         return latest
     base = np.where(np.isfinite(latest), latest, 0.0)
@@ -243,7 +245,7 @@ def _tree(at: Times, axes: Sequence[int], count: int, add: float) -> Times:
         return np.asarray(base + add * np.log2(shares.sum(axis=tuple(axes))))
 
 
-def _product(graph: Graph, node: int, operands: Sequence[Ready], table: Table) -> Ready:
+def _product(graph: Graph, node: int, operands: Sequence[ReadyAt], table: DelayTable) -> ReadyAt:
     """A product of matrices, whose sums may be taken in any order; of terms that a mask may hide
     only the latest counts."""
     call = graph.call(node)
@@ -264,7 +266,7 @@ def _product(graph: Graph, node: int, operands: Sequence[Ready], table: Table) -
     else:
         latest = np.maximum(lhs.min(), rhs.min())
         found = np.asarray(latest + term + add * math.log2(count))
-    return Ready(found, found)
+    return ReadyAt(found, found)
 
 
 @lru_cache(maxsize=64)
@@ -273,9 +275,9 @@ def _is_masked(graph: Graph) -> bool:
 
 
 def _terms(
-    shape: tuple[int, ...], at: Times, batch: Sequence[int], free: Sequence[int],
+    shape: tuple[int, ...], at: ReadyTimes, batch: Sequence[int], free: Sequence[int],
     contract: Sequence[int],
-) -> Times:  # fmt: skip
+) -> ReadyTimes:  # fmt: skip
     """Times of a factor's elements, by batch, free axes and terms."""
     whole = np.broadcast_to(at, shape).transpose((*batch, *free, *contract))
     sizes = (math.prod(shape[a] for a in axes) for axes in (batch, free, contract))

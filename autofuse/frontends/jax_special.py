@@ -34,7 +34,7 @@ _WITHOUT = ("bessel_i0e",)
 OWN = (*_WITH_DTYPE, *_WITHOUT, "random_gamma")
 
 
-class Runner(Protocol):
+class ClosedRunner(Protocol):
     """What expands a jaxpr into the ops of one graph."""
 
     w: GraphWriter
@@ -43,7 +43,7 @@ class Runner(Protocol):
 
 
 def as_jax_writes_it(
-    runner: Runner, eqn: Any, live: Sequence[bool], items: list[Item]
+    runner: ClosedRunner, eqn: Any, live: Sequence[bool], items: list[Item]
 ) -> list[Item]:
     """A primitive by the function that JAX lowers it by, traced; half floats as f32, as there."""
     jax, w = jax_module(), runner.w

@@ -27,7 +27,7 @@ from autofuse.runtime.compiled import CompiledPlan
 PRIMITIVE = "autofuse_served"  # as the front end knows it
 Arrays = Sequence[Any]
 Planner = Callable[[Graph, str], CompiledPlan]
-Kept = TypeVar("Kept")
+Derived = TypeVar("Derived")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +89,8 @@ class Served:
         gives the cotangents of the others."""
         return self._kept(("back", linear, asked), lambda: _transposed(self, linear, asked))
 
-    def _kept(self, key: Any, make: Callable[[], Kept]) -> Kept:
-        found: Kept | None = self.derived.get(key)
+    def _kept(self, key: Any, make: Callable[[], Derived]) -> Derived:
+        found: Derived | None = self.derived.get(key)
         if found is None:
             found = self.derived[key] = make()
         return found

@@ -40,7 +40,7 @@ import numpy as np
 
 from autofuse.graph.reference import Noise, Runs
 from autofuse.graph.types import Graph
-from autofuse.measure.parts import ANY_FINITE, Held, Parts, numpy_parts, slices
+from autofuse.measure.parts import ANY_FINITE, Held, HeldParts, numpy_parts, slices
 from autofuse.ops.dtypes import DType
 from autofuse.ops.layout import laid_out
 from autofuse.ops.types import TensorType
@@ -321,7 +321,7 @@ def _as_float32(tolerance: np.ndarray) -> np.ndarray:
 
 
 def check(
-    outputs: Sequence[np.ndarray], reference: WorkloadReference, parts: Parts = numpy_parts
+    outputs: Sequence[np.ndarray], reference: WorkloadReference, parts: HeldParts = numpy_parts
 ) -> CheckResult:
     """Hold `outputs` (arrays of the workload's output types) to the reference; `parts` compares
     elements."""
@@ -342,7 +342,7 @@ def _nan_share(expected: np.ndarray) -> float:
 
 
 def _check_output(
-    array: np.ndarray, wanted: OutputReference, name: str, parts: Parts
+    array: np.ndarray, wanted: OutputReference, name: str, parts: HeldParts
 ) -> CheckResult:
     type_ = wanted.type
     if array.shape != type_.shape or array.dtype != type_.dtype.numpy:

@@ -23,7 +23,7 @@ from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.pool import pool_pointer
 from autofuse.backends.sealed import load_checked
 from autofuse.limits import usable_cores
-from autofuse.measure.parts import PART, Held, Part, numpy_parts
+from autofuse.measure.parts import PART, Held, HeldPart, numpy_parts
 from autofuse.ops.dtypes import DType
 
 Fingerprints = tuple[bytes, ...]
@@ -171,7 +171,7 @@ void autofuse_mix(
 """
 
 
-def parts(flat: np.ndarray, held: Held) -> Iterable[Part]:
+def parts(flat: np.ndarray, held: Held) -> Iterable[HeldPart]:
     """As `numpy_parts`; sums differ by rounding."""
     library = compiled() if flat.nbytes >= WORTH_BYTES else None
     return numpy_parts(flat, held) if library is None else library.parts(flat, held)
@@ -222,7 +222,7 @@ class Compiled:
         self._library = load_checked(built.path, built.digest)
         self._pool = (ctypes.c_void_p(pool_pointer()), usable_cores())
 
-    def parts(self, flat: np.ndarray, held: Held) -> Iterable[Part]:
+    def parts(self, flat: np.ndarray, held: Held) -> Iterable[HeldPart]:
         """As `numpy_parts`; sums differ by rounding."""
         count = -(-flat.size // PART)
         reals, places = np.empty((2, count)), np.empty((3, count), np.int64)
@@ -235,7 +235,7 @@ class Compiled:
         )  # fmt: skip
         kind = flat.itemsize if held.exact else _kind(flat.dtype)
         self._library.autofuse_parts(ctypes.byref(job), kind, int(held.exact), *self._pool)
-        return [Part(*row) for row in zip(*reals.tolist(), *places.tolist(), strict=True)]
+        return [HeldPart(*row) for row in zip(*reals.tolist(), *places.tolist(), strict=True)]
 
     def mixed(self, data: np.ndarray) -> np.ndarray:
         """A number (u64) of each block of an array of bytes."""

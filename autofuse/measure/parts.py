@@ -29,7 +29,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class HeldPart:
     """One part of an output. `worst` is the largest |out - ref| / (|ref| + rms) and `square` the
     sum of (|out - ref| / norm)^2 of elements that are within bounds and not excused; `beyond` are
     out of bounds, the first of them at `first`; at `broken` is the first that is non-finite where
@@ -43,7 +43,7 @@ class Part:
     broken: int = -1
 
 
-Parts = Callable[[np.ndarray, Held], Iterable[Part]]
+HeldParts = Callable[[np.ndarray, Held], Iterable[HeldPart]]
 
 
 def slices(size: int) -> Iterator[slice]:
@@ -52,23 +52,23 @@ def slices(size: int) -> Iterator[slice]:
         yield slice(start, min(size, start + PART))
 
 
-def numpy_parts(flat: np.ndarray, held: Held) -> Iterator[Part]:
+def numpy_parts(flat: np.ndarray, held: Held) -> Iterator[HeldPart]:
     """The parts of a flat output, in order."""
     part = _exact_part if held.exact else _float_part
     for where in slices(flat.size):
         yield part(flat[where], held, where)
 
 
-def _exact_part(values: np.ndarray, held: Held, where: slice) -> Part:
+def _exact_part(values: np.ndarray, held: Held, where: slice) -> HeldPart:
     # As bytes, because a bool array may hold bytes that are neither 0 nor 1.
     width = (-1, values.itemsize)
     rows = (a.view(np.uint8).reshape(width) for a in (values, held.expected[where]))
     differ = np.not_equal(*rows).any(axis=1)
     wrong = np.flatnonzero(differ & (held.tolerance[where] < ANY_FINITE))
-    return Part(beyond=int(wrong.size), first=_position(wrong, where))
+    return HeldPart(beyond=int(wrong.size), first=_position(wrong, where))
 
 
-def _float_part(values: np.ndarray, held: Held, where: slice) -> Part:
+def _float_part(values: np.ndarray, held: Held, where: slice) -> HeldPart:
     expected, tolerance = held.expected[where], held.tolerance[where]
     with np.errstate(all="ignore"):
         values = values.astype(np.float64)
@@ -84,7 +84,7 @@ def _float_part(values: np.ndarray, held: Held, where: slice) -> Part:
         square = float(np.sum((error / held.norm) ** 2)) if held.norm > 0 else 0.0
     beyond = bad[~alike]
     places = _position(beyond, where), _position(wild, where)
-    return Part(worst, square, int(beyond.size), *places)
+    return HeldPart(worst, square, int(beyond.size), *places)
 
 
 def _position(found: np.ndarray, where: slice) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -65,6 +67,8 @@ class TruthLibrary:
         started = time.perf_counter()
         if not self.empty:
             self._code = ctypes.CDLL(_built(text, limit_s))
+            # Nobody else has it, and a process may compute many references.
+            weakref.finalize(self, _ctypes.dlclose, self._code._handle)
         self.compile_s = time.perf_counter() - started
         self._constants = self._unit.constants
         self._places = (ctypes.c_void_p * max(1, len(self._constants)))(
