@@ -66,7 +66,7 @@ def tune(
     cache: Annotated[str, typer.Option(metavar="STATE", help="Timed cold, warm or auto.")] = "auto",
     baselines: Annotated[
         str,
-        typer.Option(metavar="WHICH", help="all, fast (those that can win), or A,B,..."),
+        typer.Option(metavar="WHICH", help="all, fast (those that can win) or names: A,B."),
     ] = "fast",
     seed: SeedOption = 0,
     sampler: Annotated[
