@@ -12,6 +12,7 @@ from simplify_cases import graph_of
 import autofuse
 from autofuse import xp
 from autofuse.graph.canonical import canonical, digest
+from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
 from autofuse.measure.references import reference_key
 from autofuse.measure.timing import MeasureError
@@ -20,6 +21,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.simplify import RULES, agreement, forms_of, normal_form, rule, simplify
 from autofuse.simplify.draft import Draft
 from autofuse.simplify.rules import Replacement
+from benchmarks.fuzz.graphs import random_graph
 
 UNSIGNED = {DType.U8: np.uint8, DType.U16: np.uint16, DType.U32: np.uint32, DType.U64: np.uint64}
 N = 64
@@ -151,3 +153,14 @@ def test_large_programs_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> Non
     agreement.disagreement.cache_clear()
     graph = graph_of("f32[4096,4096]", lambda w, x: w.neg(w.neg(x)))
     assert forms_of(graph).disagreement == ""
+
+
+def test_a_branch_whose_sides_are_one_value_is_that_value() -> None:
+    """Found by `scripts/fuzz_programs`: of a branch, two arrays of one truth value, not yet found
+    equal, were taken for true and false."""
+    graph = random_graph(900478)
+    form = normal_form(graph)
+    for seed in range(4):
+        inputs = random_inputs(graph, seed)
+        for found, wanted in zip(evaluate(form, inputs), evaluate(graph, inputs), strict=True):
+            np.testing.assert_array_equal(found, wanted)

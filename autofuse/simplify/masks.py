@@ -33,6 +33,8 @@ def select_of_bools(draft: Draft, at: int) -> Replacement:
         return None
     first, second = draft.uniform(yes), draft.uniform(no)
     if first is not None and second is not None:
+        if first == second:  # two arrays of one value, which nobody may have found equal yet
+            return yes
         return condition if first else draft.add("not", condition)
     if second is not None and not second:
         return draft.add("and", condition, yes)
