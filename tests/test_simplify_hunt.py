@@ -14,7 +14,8 @@ from autofuse.ops.dtypes import DType
 from autofuse.simplify import RULES, rule
 from autofuse.simplify.draft import Draft
 from autofuse.simplify.rules import Replacement
-from benchmarks.simplify_hunt import ROUNDING, check_rule, check_tree, everything, special
+from benchmarks.simplify_hunt import ROUNDING, check_rule, check_tree
+from benchmarks.special_numbers import everything, special
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 TREES, SHARE = 60, 0.005

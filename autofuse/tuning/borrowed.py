@@ -16,20 +16,16 @@ from autofuse.backends.registry import Backend
 from autofuse.devices import DeviceKind
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
-from autofuse.measure.session import Worker
-from autofuse.measure.timing import MeasureError
-from autofuse.measure.workload import Workload
-from autofuse.ops.types import AutofuseError
 from autofuse.plan.arithmetic import not_asked
 from autofuse.plan.types import Candidate, candidate_from_json
+from autofuse.records import CHECKED
 from autofuse.simplify import Forms
 from autofuse.tuning.evaluate import build
+from autofuse.tuning.served import in_a_child
 from tuning_db import Store
 
 # What generated code is for, and how many of it work together.
 _ARCHITECTURE, _UNITS = ("isa", "arch"), ("cores", "sms")
-# Wall seconds of checking a borrowed plan; it is not served where that is too short.
-CHECK_S = 60.0
 # Plans that are tried, the nearest first.
 _TRIED = 3
 
@@ -121,11 +117,5 @@ def _wrong(forms: Forms, kind: DeviceKind, candidate: Candidate) -> str:
 
 
 def _failure(forms: Forms, kind: DeviceKind, artifact: AnyArtifact) -> str:
-    workload = Workload(forms.graph, written=forms.written)
-    try:
-        with Worker(workload, hardware=kind.timer, setup_s=lambda: CHECK_S) as worker:
-            failure = worker.measure(artifact, None, CHECK_S).failure
-            blind = worker.blind
-    except (MeasureError, AutofuseError) as error:
-        return str(error)
-    return blind if failure is None else failure.message
+    trust = in_a_child(forms, kind, artifact)
+    return "" if trust.state == CHECKED else trust.why

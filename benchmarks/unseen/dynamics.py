@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from benchmarks.unseen.making import drawn, of_jax
 from benchmarks.unseen.types import Made, Program, module
@@ -32,11 +33,11 @@ def _lorenz() -> Made:
     """256 orbits of Lorenz's equations, 200 fixed steps of Tsit5."""
     jax, diffrax = module("jax"), module("diffrax")
 
-    def field(t, y, args):  # type: ignore[no-untyped-def]
+    def field(t: Any, y: Any, args: Any) -> Any:
         x, v, z = y[..., 0], y[..., 1], y[..., 2]
         return jax.numpy.stack([10.0 * (v - x), x * (28.0 - z) - v, x * v - 8.0 / 3.0 * z], -1)
 
-    def run(y):  # type: ignore[no-untyped-def]
+    def run(y: Any) -> Any:
         return diffrax.diffeqsolve(
             diffrax.ODETerm(field), diffrax.Tsit5(), 0.0, 1.0, 0.005, y,
             stepsize_controller=diffrax.ConstantStepSize(), max_steps=None,
@@ -53,7 +54,7 @@ def _neural_ode() -> Made:
     network = equinox.nn.MLP(16, 16, 64, 2, activation=jax.nn.softplus, key=key)
     weights, fixed = equinox.partition(network, equinox.is_inexact_array)
 
-    def run(weights, y):  # type: ignore[no-untyped-def]
+    def run(weights: Any, y: Any) -> Any:
         net = equinox.combine(weights, fixed)
         return diffrax.diffeqsolve(
             diffrax.ODETerm(lambda t, y, args: jax.vmap(net)(y)), diffrax.Heun(), 0.0, 1.0, 0.05, y,
@@ -72,7 +73,7 @@ def _molecules() -> Made:
     force = jax.grad(lambda r: -energy(r))
     places = 6.0 + 3.0 * drawn(256, 3)
 
-    def run(r, v):  # type: ignore[no-untyped-def]
+    def run(r: Any, v: Any) -> Any:
         half = v + 0.0005 * force(r)
         new = shift(r, 0.001 * half)
         return new, half + 0.0005 * force(new)
@@ -80,7 +81,7 @@ def _molecules() -> Made:
     return of_jax(run, places, drawn(256, 3))
 
 
-def _log_density(x):  # type: ignore[no-untyped-def]
+def _log_density(x: Any) -> Any:
     """Of Rosenbrock's valley, over the last axis."""
     return -((x[..., 1:] - x[..., :-1] ** 2) ** 2).sum(-1) - 0.05 * ((1 - x) ** 2).sum(-1)
 
@@ -92,8 +93,8 @@ def _sampler(name: str, **options: object) -> Made:
     states = jax.vmap(kernel.init)(drawn(64, 16))
     keys = jax.random.split(jax.random.PRNGKey(1), 64)
 
-    def chain(key, state):  # type: ignore[no-untyped-def]
-        def step(state, key):  # type: ignore[no-untyped-def]
+    def chain(key: Any, state: Any) -> Any:
+        def step(state: Any, key: Any) -> Any:
             return kernel.step(key, state)[0], None
 
         return jax.lax.scan(step, state, jax.random.split(key, 20))[0]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ def _updates(name: str, **options: object) -> Made:
     weights = {f"w{i}": drawn(a, b) for i, (a, b) in enumerate(pairwise(sizes))}
     state = optimiser.init(weights)
 
-    def run(gradients, state, weights):  # type: ignore[no-untyped-def]
+    def run(gradients: Any, state: Any, weights: Any) -> Any:
         updates, new = optimiser.update(gradients, state, weights)
         return optax.apply_updates(weights, updates), new
 
@@ -42,7 +43,7 @@ def _logistic() -> Made:
     jax, jaxopt = module("jax"), module("jaxopt")
     labels = (np.random.default_rng(0).random(512) < 0.5).astype(np.float32)
 
-    def loss(w, x):  # type: ignore[no-untyped-def]
+    def loss(w: Any, x: Any) -> Any:
         return jax.numpy.logaddexp(0.0, -(2 * labels - 1) * (x @ w)).mean() + 1e-3 * (w @ w)
 
     solver = jaxopt.LBFGS(loss, maxiter=15, tol=1e-9, implicit_diff=False)
@@ -53,14 +54,14 @@ def _lasso() -> Made:
     """The lasso by 50 proximal steps, 256 rows of 64."""
     jax, jaxopt = module("jax"), module("jaxopt")
 
-    def loss(w, x, y):  # type: ignore[no-untyped-def]
+    def loss(w: Any, x: Any, y: Any) -> Any:
         return 0.5 * jax.numpy.mean((x @ w - y) ** 2)
 
     solver = jaxopt.ProximalGradient(
         loss, jaxopt.prox.prox_lasso, maxiter=50, stepsize=0.1, tol=0.0, implicit_diff=False
     )
 
-    def run(w, x, y):  # type: ignore[no-untyped-def]
+    def run(w: Any, x: Any, y: Any) -> Any:
         return solver.run(w, hyperparams_prox=0.01, x=x, y=y).params
 
     return of_jax(run, drawn(64), drawn(256, 64), drawn(256))
@@ -77,7 +78,7 @@ def _transport() -> Made:
     jaxopt = module("jaxopt")
     sums = (np.full(64, 1 / 64, np.float32), np.full(48, 1 / 48, np.float32))
 
-    def run(costs):  # type: ignore[no-untyped-def]
+    def run(costs: Any) -> Any:
         return jaxopt.projection.kl_projection_transport(costs, sums, use_semi_dual=False)
 
     return of_jax(run, drawn(64, 48))
@@ -96,7 +97,7 @@ def _evolution(name: str, population: int = 128, numbers: int = 64) -> Made:
     else:
         state = strategy.init(key, first, parameters)
 
-    def run(key, state):  # type: ignore[no-untyped-def]
+    def run(key: Any, state: Any) -> Any:
         ask, tell = jax.random.split(key)
         people, state = strategy.ask(ask, state, parameters)
         fitness = jax.numpy.sum(people**2 - 10 * jax.numpy.cos(6.28 * people), -1)
@@ -109,7 +110,7 @@ def _mixture() -> Made:
     """Log-probabilities under a mixture of 8 normal distributions of 16 numbers."""
     distrax = module("distrax")
 
-    def run(logits, means, scales, x):  # type: ignore[no-untyped-def]
+    def run(logits: Any, means: Any, scales: Any, x: Any) -> Any:
         parts = distrax.MultivariateNormalDiag(means, 0.1 + scales**2)
         mixture = distrax.MixtureSameFamily(distrax.Categorical(logits=logits), parts)
         return mixture.log_prob(x)
@@ -121,7 +122,7 @@ def _spline() -> Made:
     """A rational quadratic spline of 8 bins, forward with its Jacobian."""
     distrax = module("distrax")
 
-    def run(parameters, x):  # type: ignore[no-untyped-def]
+    def run(parameters: Any, x: Any) -> Any:
         spline = distrax.RationalQuadraticSpline(parameters, range_min=-3.0, range_max=3.0)
         return spline.forward_and_log_det(x)
 
@@ -132,7 +133,7 @@ def _markov() -> Made:
     """Forward and backward passes over a hidden Markov model of 32 states, 200 observations."""
     distrax = module("distrax")
 
-    def run(first, moves, means, seen):  # type: ignore[no-untyped-def]
+    def run(first: Any, moves: Any, means: Any, seen: Any) -> Any:
         model = distrax.HMM(
             distrax.Categorical(logits=first), distrax.Categorical(logits=moves),
             distrax.Normal(means, 1.0),
@@ -146,8 +147,8 @@ def _vtrace() -> Made:
     """V-trace targets and advantages of 256 trajectories of 80 steps."""
     jax, rlax = module("jax"), module("rlax")
 
-    def run(v, r, rho):  # type: ignore[no-untyped-def]
-        def one(v, r, rho):  # type: ignore[no-untyped-def]
+    def run(v: Any, r: Any, rho: Any) -> Any:
+        def one(v: Any, r: Any, rho: Any) -> Any:
             discounts = jax.numpy.full_like(r, 0.99)
             return rlax.vtrace_td_error_and_advantage(v[:-1], v[1:], r, discounts, rho)
 
@@ -161,8 +162,8 @@ def _categorical() -> Made:
     jax, rlax = module("jax"), module("rlax")
     atoms = np.linspace(-10, 10, 51, dtype=np.float32)
 
-    def run(now, action, reward, after):  # type: ignore[no-untyped-def]
-        def one(now, action, reward, after):  # type: ignore[no-untyped-def]
+    def run(now: Any, action: Any, reward: Any, after: Any) -> Any:
+        def one(now: Any, action: Any, reward: Any, after: Any) -> Any:
             return rlax.categorical_q_learning(atoms, now, action, reward, 0.99, atoms, after)
 
         return jax.vmap(one)(now, action, reward, after)
@@ -176,7 +177,7 @@ def _muzero() -> Made:
     jax, rlax = module("jax"), module("rlax")
     pair = rlax.muzero_pair(601, -300.0, 300.0, rlax.SIGNED_HYPERBOLIC_PAIR)
 
-    def run(logits, rewards):  # type: ignore[no-untyped-def]
+    def run(logits: Any, rewards: Any) -> Any:
         values = pair.apply_inv(jax.nn.softmax(logits))
         returns = jax.vmap(rlax.lambda_returns, (0, None, 0, None))(
             rewards, jax.numpy.full(20, 0.99), values, 0.95

@@ -77,7 +77,7 @@ class _FirstOf:
 
     @staticmethod
     def of(torch: Any, network: Any) -> Any:
-        class First(torch.nn.Module):  # type: ignore[misc]
+        class First(torch.nn.Module):  # type: ignore[misc]  # a class of an untyped package
             def __init__(self) -> None:
                 super().__init__()
                 self.network = network

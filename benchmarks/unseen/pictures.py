@@ -30,7 +30,7 @@ def _colours() -> Made:
     """Hue, saturation and contrast."""
     pix = module("dm_pix")
 
-    def run(x):  # type: ignore[no-untyped-def]
+    def run(x: Any) -> Any:
         return pix.adjust_contrast(pix.adjust_saturation(pix.adjust_hue(x, 0.1), 1.3), 0.8)
 
     return of_jax(run, _photograph(8, 128, 128, 3))
@@ -77,9 +77,9 @@ def _gru() -> Made:
     """A gated recurrent unit over 100 steps, 32 sequences at once."""
     jax, nn = module("jax"), module("equinox").nn
 
-    def run(cell, xs):  # type: ignore[no-untyped-def]
-        def one(xs):  # type: ignore[no-untyped-def]
-            def step(h, x):  # type: ignore[no-untyped-def]
+    def run(cell: Any, xs: Any) -> Any:
+        def one(xs: Any) -> Any:
+            def step(h: Any, x: Any) -> Any:
                 return cell(x, h), None
 
             return jax.lax.scan(step, jax.numpy.zeros(64), xs)[0]
@@ -104,7 +104,7 @@ def _training_step() -> Made:
     """The loss of a multilayer perceptron and its gradients."""
     jax, nn = module("jax"), module("equinox").nn
 
-    def run(net, x, y):  # type: ignore[no-untyped-def]
+    def run(net: Any, x: Any, y: Any) -> Any:
         return jax.numpy.mean((jax.vmap(net)(x) - y) ** 2)
 
     weights, fn = _equinox(nn.MLP(32, 8, 128, 3, key=jax.random.PRNGKey(0)), run)
@@ -132,7 +132,7 @@ def _mobile() -> Made:
 def _quantiser() -> Made:
     """The nearest of 512 vectors for each of 1,024."""
 
-    def make(haiku):  # type: ignore[no-untyped-def]
+    def make(haiku: Any) -> Any:
         return lambda x: haiku.nets.VectorQuantizer(32, 512, 0.25)(x, True)["quantize"]
 
     return _haiku(make, drawn(1024, 32))
@@ -146,7 +146,7 @@ def _graph_network() -> Made:
     update = jraph.concatenated_args(lambda x: jax.nn.relu(x @ drawn(x.shape[-1], 32) / 8))
     network = jraph.InteractionNetwork(update, update)
 
-    def run(nodes, edges, senders, receivers):  # type: ignore[no-untyped-def]
+    def run(nodes: Any, edges: Any, senders: Any, receivers: Any) -> Any:
         counts = (np.array([256], np.int32), np.array([1024], np.int32))
         found = network(jraph.GraphsTuple(nodes, edges, receivers, senders, None, *counts))
         return found.nodes, found.edges
@@ -154,7 +154,7 @@ def _graph_network() -> Made:
     return of_jax(run, drawn(256, 32), drawn(1024, 32), ends[0], ends[1])
 
 
-def _program(name: str, kind: str, package: str, make) -> Program:  # type: ignore[no-untyped-def]
+def _program(name: str, kind: str, package: str, make: Any) -> Program:
     return Program(name, kind, package, (name.partition(":")[0],), make)
 
 
