@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from autofuse import torch as torch
     from autofuse.errors import AutofuseError as AutofuseError
     from autofuse.frontends import array_api as xp
-    from autofuse.frontends.jaxpr import from_jax
-    from autofuse.frontends.jsonfile import save
-    from autofuse.frontends.onnx_export import save_onnx
-    from autofuse.frontends.torch_export import from_torch
-    from autofuse.frontends.tracer import spec, trace
+    from autofuse.frontends.array_api.tracer import spec, trace
+    from autofuse.frontends.jax.jaxpr import from_jax
+    from autofuse.frontends.json.file import save
+    from autofuse.frontends.onnx.export import save_onnx
+    from autofuse.frontends.torch.export import from_torch
     from autofuse.graph.types import Graph as Graph
-    from autofuse.interop.jax_jit import jax_jit
+    from autofuse.interop.jax.jit import jax_jit
     from autofuse.interop.loading import load
     from autofuse.plan.networks import plan_to_networkx, to_networkx
     from autofuse.serving.bundle import open_bundle
@@ -57,18 +57,18 @@ _SOURCES: dict[str, tuple[str, str | None]] = {
     "best_plan": ("autofuse.tuning", "best_plan"),
     "compare": ("autofuse.tuning", "compare"),
     "compile": ("autofuse.serving.compiling", "compile"),
-    "from_jax": ("autofuse.frontends.jaxpr", "from_jax"),
-    "from_torch": ("autofuse.frontends.torch_export", "from_torch"),
-    "jax_jit": ("autofuse.interop.jax_jit", "jax_jit"),
+    "from_jax": ("autofuse.frontends.jax.jaxpr", "from_jax"),
+    "from_torch": ("autofuse.frontends.torch.export", "from_torch"),
+    "jax_jit": ("autofuse.interop.jax.jit", "jax_jit"),
     "load": ("autofuse.interop.loading", "load"),
     "open_bundle": ("autofuse.serving.bundle", "open_bundle"),
     "plan_to_networkx": ("autofuse.plan.networks", "plan_to_networkx"),
-    "save": ("autofuse.frontends.jsonfile", "save"),
-    "save_onnx": ("autofuse.frontends.onnx_export", "save_onnx"),
-    "spec": ("autofuse.frontends.tracer", "spec"),
+    "save": ("autofuse.frontends.json.file", "save"),
+    "save_onnx": ("autofuse.frontends.onnx.export", "save_onnx"),
+    "spec": ("autofuse.frontends.array_api.tracer", "spec"),
     "to_networkx": ("autofuse.plan.networks", "to_networkx"),
     "torch": ("autofuse.torch", None),
-    "trace": ("autofuse.frontends.tracer", "trace"),
+    "trace": ("autofuse.frontends.array_api.tracer", "trace"),
     "tune": ("autofuse.tuning", "tune"),
     "xp": ("autofuse.frontends.array_api", None),
 }

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from autofuse.backends import cpu
+from autofuse.backends.cpu import backend as cpu
+from autofuse.backends.cpu.onednn_calls import does
+from autofuse.backends.cpu.pocketfft import has_pocketfft
 from autofuse.backends.cuda import driver
 from autofuse.backends.cuda import program as cuda
 from autofuse.backends.cuda.blaslt import has_cublaslt
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, Target, target_named
 from autofuse.backends.cuda.maps import has_tensor_maps
 from autofuse.backends.machine import cache_bytes, multiplies_pairs, multiplies_tiles, vector_bits
-from autofuse.backends.onednn_calls import does
-from autofuse.backends.pocketfft import has_pocketfft
 from autofuse.backends.registry import (
     CPU_BACKEND,
     CUDA_BACKEND,
@@ -22,13 +22,13 @@ from autofuse.backends.registry import (
     relaxed_backend,
 )
 from autofuse.cost.bounds import Calibration
-from autofuse.kernel.dialects import CUDA, C, Dialect
-from autofuse.measure.calibrate_cuda import target_calibration
+from autofuse.kernel.text.dialects import CUDA, C, Dialect
+from autofuse.measure.calibrate.cuda import target_calibration
 from autofuse.measure.hardware import GPU, HOST, Hardware
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.arithmetic import DEFAULT_MATH, check_math
 from autofuse.plan.parameters import RELAXED
-from autofuse.plan.schedule import Run
+from autofuse.plan.program.schedule import Run
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace, LaunchSpace
 
 AUTO = "auto"

@@ -43,7 +43,7 @@ def _from_zoo(name: str) -> Graph:
 
 
 def _from_json(path: str) -> Graph:
-    from autofuse.frontends.jsonfile import load
+    from autofuse.frontends.json.file import load
 
     return load(path)
 
@@ -52,7 +52,7 @@ def _from_exported(path: str) -> Graph:
     from autofuse.frontends.confined import confined
 
     def read() -> tuple[Graph, Mapping[str, np.ndarray]]:
-        from autofuse.frontends.torch_export import load_exported
+        from autofuse.frontends.torch.export import load_exported
 
         return load_exported(path), {}
 
@@ -60,7 +60,7 @@ def _from_exported(path: str) -> Graph:
 
 
 def _from_factory(text: str) -> Graph:
-    from autofuse.frontends.torch_export import load_factory
+    from autofuse.frontends.torch.export import load_factory
 
     return load_factory(text)
 
@@ -69,7 +69,7 @@ def _from_onnx(path: str, sizes: GivenSizes) -> tuple[Graph, Mapping[str, np.nda
     from autofuse.frontends.confined import confined
 
     def read() -> tuple[Graph, Mapping[str, np.ndarray]]:
-        from autofuse.frontends.onnx_import import load_onnx
+        from autofuse.frontends.onnx.read import load_onnx
 
         found = load_onnx(path, sizes)
         return found.graph, found.weights

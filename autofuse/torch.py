@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 
-from autofuse.interop.torch_backend import backend
-from autofuse.interop.torch_explain import explain
+from autofuse.interop.torch.backend import backend
+from autofuse.interop.torch.explain import explain
 
 __all__ = ["backend", "explain"]
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from autofuse.backends.base import Artifact, Program, Source
 from autofuse.backends.cache import BuildCache
 from autofuse.backends.ccompiler import compile_program
-from autofuse.backends.cpu import program
+from autofuse.backends.cpu.backend import program
 from autofuse.graph.types import Graph
-from autofuse.kernel.dialects import C
+from autofuse.kernel.text.dialects import C
 from autofuse.plan.types import Candidate
 
 

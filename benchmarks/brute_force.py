@@ -22,9 +22,9 @@ from autofuse.cost.least import graph_bound_us
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
-from autofuse.plan.clusters import live
-from autofuse.plan.groups import host_loop, is_source, ordered_plan, reads
-from autofuse.plan.legality import refusal_of
+from autofuse.plan.fusion.clusters import live
+from autofuse.plan.fusion.groups import host_loop, is_source, ordered_plan, reads
+from autofuse.plan.fusion.legality import refusal_of
 from autofuse.plan.types import FusionGroup, FusionPlan, LaunchConfig, PlanError
 from benchmarks.soak.simulated import SETTINGS, launch_part, own_part
 

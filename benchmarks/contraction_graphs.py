@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import singledispatch
 
 import autofuse.frontends.array_api as xp
-from autofuse.frontends.array import TracedArray
-from autofuse.frontends.tracer import spec, trace
-from autofuse.graph.composites import dot, gelu, silu
+from autofuse.frontends.array_api.array import TracedArray
+from autofuse.frontends.array_api.tracer import spec, trace
+from autofuse.graph.composites.layers import dot, gelu, silu
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType

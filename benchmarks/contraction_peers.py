@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from autofuse.backends.aligned import aligned_empty
-from autofuse.backends.blas import blas_pointers
+from autofuse.backends.cpu.blas import blas_pointers
+from autofuse.backends.cpu.onednn import OneDnn, OneDnnError, Role, onednn
 from autofuse.backends.library import load
-from autofuse.backends.onednn import OneDnn, OneDnnError, Role, onednn
 from autofuse.devices import timed_device
 from autofuse.graph.types import Graph
 from autofuse.peers.systems import first_call, require

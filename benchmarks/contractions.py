@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from autofuse.backends.aligned import aligned_copy
+from autofuse.backends.cpu.onednn import PACKAGE
 from autofuse.backends.machine import cpu_model, last_level_cache_bytes
-from autofuse.backends.onednn import PACKAGE
 from autofuse.devices import timed_device
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
 from autofuse.limits import usable_cores
 from autofuse.measure.hardware import HOST
-from autofuse.measure.lock import measurement_lock
+from autofuse.measure.worker.lock import measurement_lock
 from autofuse.peers.interleave import overwriter, take_turns
 from autofuse.peers.systems import limit_threads
 from autofuse.peers.types import Arrays, BenchError, BenchWorkload, PeerOutcome, Ready

@@ -38,7 +38,7 @@ from autofuse.backends.emulator.maps import as_argument
 from autofuse.backends.registry import Backend, emulated_backend
 from autofuse.cost.bounds import Calibration
 from autofuse.devices import DEVICES, DeviceKind
-from autofuse.measure.calibrate_cuda import calibrate_cuda
+from autofuse.measure.calibrate.cuda import calibrate_cuda
 from autofuse.measure.cuda import CudaDevice
 from autofuse.measure.hardware import DeviceUnit, Hardware
 from autofuse.ops.types import TensorType

@@ -10,14 +10,14 @@ from typing import Any
 from autofuse.baselines import BASELINES
 from autofuse.baselines.base import BaselineResult
 from autofuse.baselines.buildable import PASS as CUTS
-from autofuse.baselines.xla_2026 import fused_2026
+from autofuse.baselines.priority.planner import fused_2026
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
 from autofuse.peers.counts import Counts, hlo_counts, inductor_counts
 from autofuse.peers.systems import require
 from autofuse.peers.types import BenchError, BenchWorkload
-from autofuse.plan.products import product_of
+from autofuse.plan.fusion.products import product_of
 from autofuse.plan.types import FusionPlan
 from autofuse.zoo import ZOO
 from benchmarks.workloads import bench_workload

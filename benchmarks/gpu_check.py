@@ -23,7 +23,7 @@ from typing import Any
 from autofuse.backends.cuda.devices import Target
 from autofuse.backends.cuda.driver import running_target
 from autofuse.devices import DeviceKind
-from autofuse.measure.references import Preparation
+from autofuse.measure.truth.references import Preparation
 from autofuse.measure.workload import Workload
 from autofuse.peers.types import BenchError
 from autofuse.zoo import ZOO

@@ -14,12 +14,12 @@ from typing import Any
 from autofuse.backends.cuda.devices import Target
 from autofuse.devices import DeviceKind
 from autofuse.graph.types import Graph
-from autofuse.measure.calibrate_cuda import copy_us
-from autofuse.measure.compare import verdict
-from autofuse.measure.lock import measurement_lock
-from autofuse.measure.references import Preparation
-from autofuse.measure.session import Worker
-from autofuse.measure.timing import Sampling
+from autofuse.measure.calibrate.cuda import copy_us
+from autofuse.measure.timing.compare import verdict
+from autofuse.measure.timing.sampling import Sampling
+from autofuse.measure.truth.references import Preparation
+from autofuse.measure.worker.lock import measurement_lock
+from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
 from autofuse.simplify import normal_form
 from autofuse.tuning import best_plan, plan_named, tune

@@ -15,9 +15,9 @@ from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.nvrtc import FLAGS
 from autofuse.backends.cuda.program import MATH_FLAGS, Argument, CudaProgram, KernelLaunch
 from autofuse.graph.types import Graph
-from autofuse.kernel.dialects import CUDA
+from autofuse.kernel.text.dialects import CUDA
 from autofuse.peers.types import BenchError
-from autofuse.plan.schedule import Ref
+from autofuse.plan.program.schedule import Ref
 from autofuse.zoo.cartpole import UNROLL
 
 CARTPOLE = "cartpole_naive"

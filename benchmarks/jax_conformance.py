@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from autofuse.errors import AutofuseError
-from autofuse.frontends.jaxpr import from_jax
-from autofuse.measure.check import check, reference_of
+from autofuse.frontends.jax.jaxpr import from_jax
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.ops.dtypes import from_numpy
 from autofuse.peers.types import BenchError
 

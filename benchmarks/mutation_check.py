@@ -18,18 +18,18 @@ import numpy as np
 
 from autofuse.backends.base import Artifact, CompileError, Program, Source
 from autofuse.backends.ccompiler import compile_program
-from autofuse.backends.cpu import program
+from autofuse.backends.cpu.backend import program
 from autofuse.backends.library import load
 from autofuse.frontends import array_api as xp
 from autofuse.frontends import spec, trace
-from autofuse.frontends.array import TracedArray
+from autofuse.frontends.array_api.array import TracedArray
 from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph
-from autofuse.kernel.dialects import C
-from autofuse.measure.check import poison
-from autofuse.measure.draws import extra_draws
-from autofuse.measure.session import Worker
-from autofuse.measure.timing import Sampling
+from autofuse.kernel.text.dialects import C
+from autofuse.measure.check.compare import poison
+from autofuse.measure.check.draws import extra_draws
+from autofuse.measure.timing.sampling import Sampling
+from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload, draw_inputs
 from autofuse.ops.dtypes import DType
 from autofuse.plan.types import Candidate

@@ -13,7 +13,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from autofuse.backends.onednn import ALLOCATE, Handles, OneDnn, OneDnnError, Role
+from autofuse.backends.cpu.onednn import ALLOCATE, Handles, OneDnn, OneDnnError, Role
 from autofuse.ops.dtypes import DType
 
 _POST_OP, _SECOND = 32768, 2  # DNNL_ARG_ATTR_MULTIPLE_POST_OP_BASE, DNNL_ARG_SRC_1

@@ -16,11 +16,11 @@ from autofuse import __version__
 from autofuse.backends.machine import cpu_model, last_level_cache_bytes
 from autofuse.devices import timed_device
 from autofuse.errors import AutofuseError
-from autofuse.frontends.onnx_import import OnnxFile, import_for
+from autofuse.frontends.onnx.read import OnnxFile, import_for
 from autofuse.graph.reference import evaluate
-from autofuse.measure.compare import verdict
 from autofuse.measure.hardware import HOST
-from autofuse.measure.lock import measurement_lock
+from autofuse.measure.timing.compare import verdict
+from autofuse.measure.worker.lock import measurement_lock
 from autofuse.peers.interleave import BLOCKS, overwriter, take_turns
 from autofuse.peers.systems import limit_threads
 from autofuse.peers.types import Arrays, BenchError

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from autofuse.errors import AutofuseError
-from autofuse.frontends.onnx_import import Imported, OnnxFile, import_for
-from autofuse.frontends.onnx_package import onnx_package
+from autofuse.frontends.onnx.package import onnx_package
+from autofuse.frontends.onnx.read import Imported, OnnxFile, import_for
 from autofuse.graph.reference import Noise, evaluate
 from autofuse.graph.settled import constant_inputs, settled
 from autofuse.ops.dtypes import DType, from_numpy

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.frontends.onnx_dims import input_shapes
-from autofuse.frontends.onnx_import import OnnxFile, parsed_onnx, read_onnx
-from autofuse.frontends.onnx_package import numpy_dtype, onnx_package
+from autofuse.frontends.onnx.dims import input_shapes
+from autofuse.frontends.onnx.package import numpy_dtype, onnx_package
+from autofuse.frontends.onnx.read import OnnxFile, parsed_onnx, read_onnx
 from autofuse.peers.types import BenchError
 
 # Rows and columns of the models that compute element by element.

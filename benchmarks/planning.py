@@ -17,8 +17,8 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
 from autofuse.peers.types import BenchError
-from autofuse.plan.groups import is_source
-from autofuse.tuning.cover import cover_problem
+from autofuse.plan.fusion.groups import is_source
+from autofuse.tuning.search.cover import cover_problem
 from autofuse.zoo.networks import transformer
 
 NODES = (100, 300, 1000, 3000, 5000)

@@ -22,15 +22,15 @@ from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.measure.calibrate import calibrate_cpu
-from autofuse.measure.session import Worker
-from autofuse.measure.timing import Sampling
+from autofuse.measure.calibrate.host import calibrate_cpu
+from autofuse.measure.timing.sampling import Sampling
+from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
 from autofuse.peers.types import BenchError
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, Setting
-from autofuse.tuning.cover import Cover, cover_problem
 from autofuse.tuning.evaluate import build
 from autofuse.tuning.plans import baseline_plan
+from autofuse.tuning.search.cover import Cover, cover_problem
 from benchmarks.spaces import RecordedGroup, RecordedKernel, RecordedSpace
 from search_spaces import FusionSpace
 from search_spaces.launch import LaunchSpace

@@ -28,8 +28,8 @@ from autofuse.search import make_searcher
 from autofuse.search.driver import run
 from autofuse.search.protocol import Option, Outcome, Proposal
 from autofuse.tuning.bench import Findings, KnownKernel, Profiled, Standing
-from autofuse.tuning.exact import ExactSearch, Goal
 from autofuse.tuning.problem import FusionProblem
+from autofuse.tuning.search.exact import ExactSearch, Goal
 from benchmarks.spaces import RecordedLaunches, RecordedSpace
 from search_spaces import FusionSpace
 from search_spaces.launch import LaunchSpace

@@ -18,7 +18,7 @@ from autofuse.backends.machine import cpu_model, last_level_cache_bytes
 from autofuse.graph.reference import evaluate
 from autofuse.limits import usable_cores
 from autofuse.measure.hardware import HOST
-from autofuse.measure.lock import measurement_lock
+from autofuse.measure.worker.lock import measurement_lock
 from autofuse.ops.types import AutofuseError
 from autofuse.peers.interleave import overwriter, take_turns
 from autofuse.peers.systems import OURS, PEERS, implementations, limit_threads

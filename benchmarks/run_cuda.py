@@ -23,8 +23,8 @@ from autofuse.backends.cuda.nvrtc import nvrtc_version
 from autofuse.devices import DEVICES, DeviceKind
 from autofuse.graph.reference import evaluate
 from autofuse.measure.cuda import CudaDevice, CudaWatch
-from autofuse.measure.lock import measurement_lock
-from autofuse.measure.references import prepared
+from autofuse.measure.truth.references import prepared
+from autofuse.measure.worker.lock import measurement_lock
 from autofuse.measure.workload import Workload
 from autofuse.ops.types import AutofuseError
 from autofuse.peers.interleave import sample_in_turns

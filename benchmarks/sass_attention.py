@@ -30,13 +30,13 @@ from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.cost.masked import least_work
 from autofuse.cost.waves import launch_bound_us
-from autofuse.frontends.array import TracedArray
+from autofuse.frontends.array_api.array import TracedArray
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.kernel.cuda_wgmma import GROUP
-from autofuse.kernel.instructions import by_group
-from autofuse.measure.calibrate_cuda import target_calibration
-from autofuse.plan.clusters import live
+from autofuse.kernel.cuda.wgmma import GROUP
+from autofuse.kernel.ir.instructions import by_group
+from autofuse.measure.calibrate.cuda import target_calibration
+from autofuse.plan.fusion.clusters import live
 from autofuse.plan.parameters import BLOCK_THREADS, COLUMN_BLOCK, MMA, ROW_BLOCK, STAGES
 from benchmarks.sass import BARRIER, decoded, kernel_code
 from benchmarks.sass_attention_groups import (

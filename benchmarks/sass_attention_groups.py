@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autofuse.backends.cuda.devices import Target
-from autofuse.kernel.cuda_wgmma import ROWS, STEP_BYTES, WARPS
+from autofuse.kernel.cuda.wgmma import ROWS, STEP_BYTES, WARPS
 from benchmarks.sass_model import SCHEDULERS
 from benchmarks.sass_tensor import AHEAD, ARRIVE, BY_GROUP, PIECE, WAIT, WARP
 from benchmarks.tensor_model import BANKS_BYTES

@@ -28,9 +28,9 @@ from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.cuda.ordering import every
 from autofuse.backends.cuda.program import CudaProgram, KernelLaunch, Unit
 from autofuse.backends.emulator.build import heads
-from autofuse.kernel.cuda_wgmma import GROUP
-from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.tensor_map import TensorMap
+from autofuse.kernel.cuda.wgmma import GROUP
+from autofuse.kernel.ir.tensor_map import TensorMap
+from autofuse.kernel.text.dialects import CUDA
 from benchmarks.sass import LOAD, WIDE, decoded, kernel_code
 
 # Operations: registers that change hands, the fence of a warpgroup or its wait, products of one of

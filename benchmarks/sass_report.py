@@ -23,7 +23,7 @@ from autofuse.backends.cuda.program import (
     cuda_program,
 )
 from autofuse.backends.emulator.build import Head, heads
-from autofuse.kernel.dialects import CUDA
+from autofuse.kernel.text.dialects import CUDA
 from autofuse.peers.types import BenchError
 from autofuse.plan.parameters import GEMM, LOOP, PRODUCT
 from autofuse.simplify import normal_form

@@ -23,10 +23,10 @@ from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.cuda.program import Unit, unit_of
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.cuda_wgmma import GROUP, ROWS, STEP_BYTES, WARPS
-from autofuse.kernel.instructions import INSTRUCTIONS
-from autofuse.plan.clusters import live
-from autofuse.plan.groups import needed_outputs, reads
+from autofuse.kernel.cuda.wgmma import GROUP, ROWS, STEP_BYTES, WARPS
+from autofuse.kernel.ir.instructions import INSTRUCTIONS
+from autofuse.plan.fusion.clusters import live
+from autofuse.plan.fusion.groups import needed_outputs, reads
 from autofuse.plan.parameters import (
     BLAS,
     BLOCK_THREADS,
@@ -37,9 +37,9 @@ from autofuse.plan.parameters import (
     TAIL,
     Setting,
 )
-from autofuse.plan.steps import Ref, Run
+from autofuse.plan.program.steps import Ref, Run
 from autofuse.plan.types import FusionGroup, LaunchConfig
-from autofuse.tuning.launches import parameter_of
+from autofuse.tuning.search.launches import parameter_of
 from benchmarks.sass import BARRIER, decoded, kernel_code
 from benchmarks.tensor_ladders import rung_row
 from benchmarks.tensor_model import BANKS_BYTES, Blocks, RunFacts, after_runs, meeting, tensor_share

@@ -13,7 +13,7 @@ from autofuse.graph.canonical import digest
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
 from autofuse.graph.verify import verify
-from autofuse.measure.check import check, reference_of
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.simplify import normal_form, simplify
 from benchmarks.redundancy import with_redundancy
 

@@ -21,14 +21,14 @@ from autofuse.cover import CoverProblem, Piece, k_best
 from autofuse.enumerate.enumeration import Enumeration
 from autofuse.enumerate.structure import Structures
 from autofuse.enumerate.supernodes import supernodes_of
-from autofuse.frontends.jsonfile import dumps, loads
+from autofuse.frontends.json.file import dumps, loads
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph, Value
 from autofuse.peers.types import BenchError
 from autofuse.plan.stored import present_names, stored_launch
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from autofuse.search.protocol import Chooser
-from autofuse.tuning.cover import cover_problem
+from autofuse.tuning.search.cover import cover_problem
 from search_spaces.launch import LaunchSpace
 
 VERSION = 2

@@ -18,9 +18,9 @@ from typing import Any
 
 from autofuse.devices import device_named
 from autofuse.graph.types import Graph
-from autofuse.measure.compare import verdict
-from autofuse.measure.session import Worker
-from autofuse.measure.timing import Sampling
+from autofuse.measure.timing.compare import verdict
+from autofuse.measure.timing.sampling import Sampling
+from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
 from autofuse.peers.types import BenchError
 from autofuse.plan.types import Candidate

@@ -19,10 +19,10 @@ import torch
 from autofuse.errors import AutofuseError
 from autofuse.frontends import array_api as xp
 from autofuse.frontends import spec, trace
-from autofuse.interop.torch_backend import reports
-from autofuse.interop.torch_call import port_of, tensor_call
-from autofuse.interop.torch_device import CPU, ISLAND_DEVICES, CallClock, IslandPlace
-from autofuse.interop.torch_report import GraphReport
+from autofuse.interop.torch.backend import reports
+from autofuse.interop.torch.call import port_of, tensor_call
+from autofuse.interop.torch.device import CPU, ISLAND_DEVICES, CallClock, IslandPlace
+from autofuse.interop.torch.report import GraphReport
 from autofuse.torch import explain
 from autofuse.tuning import compile
 from benchmarks.torch_devices import clock_of, model_of, placed, require

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from autofuse.interop.torch_backend import islands_of, piece_of_island
-from autofuse.interop.torch_device import Places
+from autofuse.interop.torch.backend import islands_of, piece_of_island
+from autofuse.interop.torch.device import Places
 
 # Blocks of ten nodes; one in so many ends with an op that islands do not have.
 BLOCKS, APART = 300, 3

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 from autofuse.errors import AutofuseError
-from autofuse.frontends.torch_fx import FxNode, decompositions, fx_graph, op_name, refusal
-from autofuse.frontends.torch_rules import RULES
+from autofuse.frontends.torch.fx import FxNode, decompositions, fx_graph, op_name, refusal
+from autofuse.frontends.torch.rules import RULES
 from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph
-from autofuse.interop.torch_device import CPU
-from autofuse.measure.check import check, reference_of
+from autofuse.interop.torch.device import CPU
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.ops.dtypes import DType
 from autofuse.peers.types import BenchError
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from autofuse.backends.machine import cpu_model
-from autofuse.interop.torch_device import CPU, ISLAND_DEVICES, CallClock
+from autofuse.interop.torch.device import CPU, ISLAND_DEVICES, CallClock
 from autofuse.peers.types import BenchError
 
 CUDA = "cuda"

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from autofuse.interop.torch_backend import reports
-from autofuse.interop.torch_report import GraphReport
+from autofuse.interop.torch.backend import reports
+from autofuse.interop.torch.report import GraphReport
 from benchmarks.torch_language import Program, plain
 from benchmarks.torch_vision import Classifier, Inverted, Residual
 

@@ -10,8 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from autofuse.frontends.torch_rules import RULES
-from autofuse.interop.torch_device import CPU
+from autofuse.frontends.torch.rules import RULES
+from autofuse.interop.torch.device import CPU
 from autofuse.peers.types import BenchError
 from benchmarks.torch_conformance import (
     BROKEN,

@@ -21,10 +21,10 @@ from torch._functorch.partitioners import (
 )
 from torch.autograd.graph import saved_tensors_hooks
 
-from autofuse.frontends.torch_fx import decompositions
-from autofuse.interop.torch_backend import backend, compiled_with
-from autofuse.interop.torch_device import CPU
-from autofuse.interop.torch_options import TorchOptions
+from autofuse.frontends.torch.fx import decompositions
+from autofuse.interop.torch.backend import backend, compiled_with
+from autofuse.interop.torch.device import CPU
+from autofuse.interop.torch.options import TorchOptions
 from benchmarks.torch_devices import placed
 
 STEPS, SHARE = 20, 0.6

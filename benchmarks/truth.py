@@ -15,8 +15,8 @@ import numpy as np
 from autofuse.backends.machine import cpu_model
 from autofuse.graph.reference import Runs, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.measure.check import WorkloadReference, reference_of
-from autofuse.measure.truth import CompiledRuns
+from autofuse.measure.check.compare import WorkloadReference, reference_of
+from autofuse.measure.truth.compiled import CompiledRuns
 from autofuse.simplify import normal_form
 from autofuse.zoo import ZOO, zoo_graph
 

@@ -56,7 +56,7 @@ def _real(name: str, size: str) -> BenchWorkload:
             raise BenchError(f"package {needed} is not installed")
     import jax
 
-    from autofuse.frontends.jaxpr import from_jax
+    from autofuse.frontends.jax.jaxpr import from_jax
 
     build, *counts = REAL[name]
     function, arguments = build(counts[size == "small"])

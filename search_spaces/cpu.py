@@ -7,19 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from autofuse.graph.types import Graph
-from autofuse.kernel.dialects import C
+from autofuse.kernel.elements.thread_per_element import SHORT
+from autofuse.kernel.library.onednn import DnnlCall, dnnl_group
 from autofuse.kernel.lower import walked_tiles
-from autofuse.kernel.onednn import DnnlCall, dnnl_group
 from autofuse.kernel.passes.nest_lanes import LEAST_LANES
-from autofuse.kernel.thread_per_element import SHORT
+from autofuse.kernel.text.dialects import C
 from autofuse.limits import usable_cores
 from autofuse.ops.control import is_counted
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family, Motion
-from autofuse.plan.binding import may_run_once
-from autofuse.plan.groups import reads
-from autofuse.plan.halo import kept_values, repeats_too_much
-from autofuse.plan.packing import packing_of
+from autofuse.plan.fusion.groups import reads
 from autofuse.plan.parameters import (
     ACROSS,
     AHEAD,
@@ -61,6 +58,9 @@ from autofuse.plan.parameters import (
     LaunchParameter,
     canonical_launch,
 )
+from autofuse.plan.program.binding import may_run_once
+from autofuse.plan.program.packing import packing_of
+from autofuse.plan.schedules.halo import kept_values, repeats_too_much
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.cpu_amx import amx_options
 from search_spaces.cpu_lanes import lane_options
@@ -345,8 +345,8 @@ def _ahead(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
 
 def _maths(graph: Graph, group: FusionGroup, kind: str) -> tuple[Setting, ...]:
     """Where rows may share divisors fast division comes first: its error is below the noise that
-    the reference is perturbed by (`measure/check.py`). But 6 / 3 should be 2 where it is counted
-    by."""
+    the reference is perturbed by (`measure/check/compare.py`). But 6 / 3 should be 2 where it is
+    counted by."""
     nodes = [(graph[n].spec, graph.call(n)) for n in group.nodes]
     divides = any(spec.divides for spec, _ in nodes)
     if kind != ROW or not divides or any(spec.snaps(call) for spec, call in nodes):

@@ -1,4 +1,4 @@
-"""What is offered to products with vectors along a batch (`kernel/tile_lanes.py`)."""
+"""What is offered to products with vectors along a batch (`kernel/tiles/lanes.py`)."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from autofuse.plan.parameters import (
     ROW_BLOCK,
     TERM_BLOCK,
 )
-from autofuse.plan.tiles import even_parts
+from autofuse.plan.schedules.tiles import even_parts
 from autofuse.plan.types import Setting
 from search_spaces.cpu_tiles import REGISTERS, tile_shape
 from search_spaces.tile_cost import CHAINS, LOAD, Machine, pieces

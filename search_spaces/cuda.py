@@ -10,16 +10,14 @@ from functools import partial
 from typing import Any
 
 from autofuse.graph.types import Graph
-from autofuse.kernel.cuda_settings import IN_FLIGHT
-from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.gemm import could_be_epilogue
+from autofuse.kernel.cuda.settings import IN_FLIGHT
+from autofuse.kernel.library.gemm import could_be_epilogue
+from autofuse.kernel.text.dialects import CUDA
 from autofuse.ops.control import is_counted
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import OpSpec
 from autofuse.ops.types import OpCall
-from autofuse.plan.binding import may_run_once
-from autofuse.plan.forms import local_shape
-from autofuse.plan.groups import reads
+from autofuse.plan.fusion.groups import reads
 from autofuse.plan.parameters import (
     BLOCK_THREADS,
     BLOCKS,
@@ -46,6 +44,8 @@ from autofuse.plan.parameters import (
     LaunchParameter,
     canonical_launch,
 )
+from autofuse.plan.program.binding import may_run_once
+from autofuse.plan.schedules.forms import local_shape
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.cuda_fragments import fragment_options, groups_first
 from search_spaces.cuda_libraries import by_libraries, untiled
@@ -324,9 +324,9 @@ def _hints(q: _Question) -> tuple[Setting, ...]:
 
 def _maths(q: _Question) -> tuple[Setting, ...]:
     """The error of fast division is below the noise that the reference is perturbed by
-    (`measure/check.py`), so it comes first; but 6 / 3 should be 2 where it is counted by. A library
-    call has no quotients. It may round factors of f32 (TF32) or sums of halves, which the checker
-    may refuse."""
+    (`measure/check/compare.py`), so it comes first; but 6 / 3 should be 2 where it is counted by.
+    A library call has no quotients. It may round factors of f32 (TF32) or sums of halves, which the
+    checker may refuse."""
     if q.made.get("impl") == "blas" and q.facts.widest > DType.F32.itemsize:
         return ()
     if not q.facts.divides:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autofuse.kernel.cuda_mma import BANKS_BYTES
-from autofuse.kernel.cuda_wgmma import GROUP, ROWS, WIDTHS
-from autofuse.kernel.fragments import HIGH, PAIR, WARP, size, up
-from autofuse.kernel.instructions import by_group
+from autofuse.kernel.cuda.fragments import HIGH, PAIR, WARP, size, up
+from autofuse.kernel.cuda.mma import BANKS_BYTES
+from autofuse.kernel.cuda.wgmma import GROUP, ROWS, WIDTHS
+from autofuse.kernel.ir.instructions import by_group
 from autofuse.plan.parameters import (
     BLOCK_THREADS,
     BLOCKS,

@@ -6,9 +6,9 @@ from functools import lru_cache
 from typing import Any
 
 from autofuse.graph.types import Graph
-from autofuse.kernel.cuda_shape import cuda_kernel
-from autofuse.kernel.emit import LoweringError
-from autofuse.kernel.instructions import by_group
+from autofuse.kernel.cuda.shape import cuda_kernel
+from autofuse.kernel.ir.emit import LoweringError
+from autofuse.kernel.ir.instructions import by_group
 from autofuse.kernel.lower import extract, lower
 from autofuse.plan.parameters import MAPS, MMA, LaunchParameter
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting

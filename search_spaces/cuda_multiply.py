@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from autofuse.kernel.cuda_mma import BANKS_BYTES, warp_grid
-from autofuse.kernel.cuda_wgmma import GROUP, ROWS, WIDTHS, registers
+from autofuse.kernel.cuda.mma import BANKS_BYTES, warp_grid
+from autofuse.kernel.cuda.wgmma import GROUP, ROWS, WIDTHS, registers
 from autofuse.plan.parameters import (
     BYTE_GROUP_MMA,
     BYTE_MMA,

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 from autofuse.graph.types import Graph
-from autofuse.kernel.cuda_shape import cuda_kernel, shared_bytes, takes_turns
-from autofuse.kernel.cuda_wgmma import GROUP, ROWS
-from autofuse.kernel.emit import LoweringError
-from autofuse.kernel.instructions import FACTORS, by_group
+from autofuse.kernel.cuda.shape import cuda_kernel, shared_bytes, takes_turns
+from autofuse.kernel.cuda.wgmma import GROUP, ROWS
+from autofuse.kernel.ir.emit import LoweringError
+from autofuse.kernel.ir.instructions import FACTORS, by_group
 from autofuse.kernel.lower import extract, lower
 from autofuse.plan.parameters import (
     BLOCK_THREADS,

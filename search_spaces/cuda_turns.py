@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from autofuse.kernel.cuda_mma import BANKS_BYTES
-from autofuse.kernel.cuda_wgmma import ALONE, GROUP, LINE_BYTES
-from autofuse.kernel.instructions import by_group
+from autofuse.kernel.cuda.mma import BANKS_BYTES
+from autofuse.kernel.cuda.wgmma import ALONE, GROUP, LINE_BYTES
+from autofuse.kernel.ir.instructions import by_group
 from autofuse.plan.parameters import BLOCK_THREADS, BLOCKS, MMA, PINGPONG, Setting
 from search_spaces.cuda_limits import DeviceLimits
 from search_spaces.cuda_multiply import L2_BYTES, Multiplying

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 
 from autofuse.enumerate.supernodes import gains_in_place, joined
-from autofuse.graph.host_body import host_body
+from autofuse.graph.surgery.host_body import host_body
+from autofuse.graph.surgery.unroll import unrolled_body
 from autofuse.graph.types import Graph
-from autofuse.graph.unroll import unrolled_body
 from autofuse.ops.control import is_counted
 from autofuse.ops.spec import Family
-from autofuse.plan.barriers import stands_alone
-from autofuse.plan.clusters import live
-from autofuse.plan.partition import (
+from autofuse.plan.fusion.barriers import stands_alone
+from autofuse.plan.fusion.clusters import live
+from autofuse.plan.fusion.partition import (
     NodeSet,
     fuse_independent,
     is_rematerialisable,
@@ -27,7 +27,7 @@ from autofuse.plan.partition import (
     plan_with_moves,
     whole_loop_is_legal,
 )
-from autofuse.plan.products import folded_moves
+from autofuse.plan.fusion.products import folded_moves
 from autofuse.plan.types import FusionPlan, LoopBody, PlanError, Setting
 from search_spaces.launch import Chooser
 

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from autofuse.graph.types import Graph
-from autofuse.kernel.dialects import Dialect
-from autofuse.kernel.gemm import library_product, library_transform
+from autofuse.kernel.library.gemm import library_product, library_transform
+from autofuse.kernel.text.dialects import Dialect
 from autofuse.ops.control import is_counted
 from autofuse.ops.spec import Motion
-from autofuse.plan.forms import Form
-from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.parameters import (
     BODY,
     GEMM,
@@ -25,7 +24,8 @@ from autofuse.plan.parameters import (
     LaunchParameter,
     LaunchTable,
 )
-from autofuse.plan.tiles import tiles_of
+from autofuse.plan.schedules.forms import Form
+from autofuse.plan.schedules.tiles import tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 
 Chooser = Callable[[str, tuple[Setting, ...]], Setting]

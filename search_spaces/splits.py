@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from autofuse.kernel.tail import part_terms
+from autofuse.kernel.tiles.tail import part_terms
 from autofuse.plan.parameters import (
     COLUMN_BLOCK,
     MICRO,

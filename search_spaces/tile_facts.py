@@ -6,17 +6,14 @@ import math
 from dataclasses import dataclass
 
 from autofuse.graph.types import Graph
-from autofuse.kernel.emit import Emitter
-from autofuse.kernel.tile_block import TileBlock
-from autofuse.kernel.tile_lanes import TileLanes
-from autofuse.kernel.tile_parts import TileSettings
-from autofuse.kernel.values import Frame, memory
+from autofuse.kernel.elements.values import Frame, memory
+from autofuse.kernel.ir.emit import Emitter
+from autofuse.kernel.tiles.block import TileBlock
+from autofuse.kernel.tiles.lanes import TileLanes
+from autofuse.kernel.tiles.parts import TileSettings
 from autofuse.ops.dtypes import DType
-from autofuse.plan.forms import Form
-from autofuse.plan.groups import reads
-from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.online import Online, online_of
-from autofuse.plan.pairs import stored_dtype
+from autofuse.plan.fusion.groups import reads
+from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.parameters import (
     ACROSS,
     BATCH_LANES,
@@ -36,7 +33,10 @@ from autofuse.plan.parameters import (
     TAIL,
     TERM_BLOCK,
 )
-from autofuse.plan.tiles import Tiles, ends_in_tiles, line_of, row_scratch, tiles_of
+from autofuse.plan.schedules.forms import Form
+from autofuse.plan.schedules.online import Online, online_of
+from autofuse.plan.schedules.pairs import stored_dtype
+from autofuse.plan.schedules.tiles import Tiles, ends_in_tiles, line_of, row_scratch, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
 # The parameters that only this schedule has.
@@ -69,8 +69,8 @@ Steps = tuple[int, int]
 class TileFacts:
     """A tile kernel: matrices, rows and columns of each, the most terms, whether columns are local
     to a row, how many terms products have whose columns may be folded as they come
-    (`plan/online.py`, 0: there are none), bytes that a block keeps for each row otherwise, bytes of
-    a number, of its widest product how the left and the right operand lie in memory (None: they are
+    (`plan/schedules/online.py`, 0: there are none), bytes that a block keeps for each row
+    otherwise, bytes of a number, of its widest product how the left and the right operand lie in memory (None: they are
     computed), whether the results of a batch are neighbours, the type of all factors (None:
     there are several), how many rows are neighbours along one axis, how many columns products have
     of which folded ones are the terms, the axes that a lone product sums over, whether the right

@@ -9,11 +9,17 @@ import numpy as np
 
 from autofuse.backends.base import Artifact
 from autofuse.backends.ccompiler import compile_program
-from autofuse.backends.cpu import program
+from autofuse.backends.cpu.backend import program
 from autofuse.backends.library import LoadedLibrary, load
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
-from autofuse.measure.check import CheckResult, WorkloadReference, check, poison, reference_of
+from autofuse.measure.check.compare import (
+    CheckResult,
+    WorkloadReference,
+    check,
+    poison,
+    reference_of,
+)
 from autofuse.plan.types import Candidate
 from benchmarks.batching import Case as Case
 from benchmarks.batching import at_level as at_level

@@ -11,12 +11,12 @@ import pytest
 import seeds
 from databases import databases, postgres, sqlite_store, sqlite_template, store
 
-from autofuse.backends import onednn, onednn_calls
+from autofuse.backends.cpu import onednn, onednn_calls
 from autofuse.backends.cuda import driver
 from autofuse.baselines import BASELINES
 from autofuse.cost.bounds import Calibration
 from autofuse.devices import DeviceKind
-from autofuse.kernel.ir import Kernel
+from autofuse.kernel.ir.types import Kernel
 from autofuse.kernel.passes import OBSERVERS, verify
 
 # Fixtures for all tests.

@@ -19,11 +19,11 @@ from autofuse.backends.emulator.emulator import (
 )
 from autofuse.backends.emulator.maps import as_argument, encoded
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.ir import Param
+from autofuse.kernel.ir.types import Param
 from autofuse.kernel.lower import extract
-from autofuse.measure.check import poison
-from autofuse.plan.groups import group_of, is_source, reads
-from autofuse.plan.schedule import Ref, Run
+from autofuse.measure.check.compare import poison
+from autofuse.plan.fusion.groups import group_of, is_source, reads
+from autofuse.plan.program.schedule import Ref, Run
 from autofuse.plan.types import LaunchConfig
 
 # Two warps: enough for a missing barrier to show, and few enough for small shapes.

@@ -24,7 +24,7 @@ from autofuse.plan.parameters import C_LAUNCH
 from autofuse.search import SEARCHERS
 from autofuse.simplify import RULES
 from autofuse.sources import SOURCES
-from autofuse.tuning.strategies import PLANNERS
+from autofuse.tuning.search.strategies import PLANNERS
 
 ROOT = Path(__file__).parent.parent
 HERE = ROOT / "tests" / "extensions"
@@ -44,7 +44,7 @@ class Extension:
 
 OPS, BASELINES_FILE = "autofuse/ops/__init__.py", "autofuse/baselines/__init__.py"
 PARAMETERS, PASSES = "autofuse/plan/parameters.py", "autofuse/kernel/passes/__init__.py"
-STRATEGIES, DEVICES_FILE = "autofuse/tuning/strategies.py", "autofuse/devices.py"
+STRATEGIES, DEVICES_FILE = "autofuse/tuning/search/strategies.py", "autofuse/devices.py"
 EXTENSIONS = {
     "An op": Extension(
         "autofuse/ops/square.py",

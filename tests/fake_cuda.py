@@ -20,7 +20,7 @@ from autofuse.backends.cuda.cufft import CufftPlan
 from autofuse.backends.cuda.driver import ERRORS
 from autofuse.backends.cuda.graphs import GraphNode, HeldCall, UpdateRefused
 from autofuse.backends.cuda.maps import Given, MapApi
-from autofuse.kernel.tensor_map import TensorMap
+from autofuse.kernel.ir.tensor_map import TensorMap
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from autofuse.backends.emulator.maps import encoded, readdressed
-from autofuse.kernel.tensor_map import TensorMap
+from autofuse.kernel.ir.tensor_map import TensorMap
 from autofuse.ops.dtypes import DType
 
 _INVALID = 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from autofuse.backends.cuda.bound import DriverEntries
 from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.maps import Given
-from autofuse.kernel.tensor_map import MAP_BYTES
+from autofuse.kernel.ir.tensor_map import MAP_BYTES
 
 if TYPE_CHECKING:
     from tests.fake_cuda import FakeDriver, Stream

@@ -55,7 +55,7 @@ def build_anywhere(given: TuneSlice) -> SliceResult:
     """Compiles what the slice is called on some host of the cluster, and loads it here."""
     # Units that do something else are spared these imports.
     from autofuse.backends.base import Program, Source
-    from autofuse.backends.cpu import FLAGS
+    from autofuse.backends.cpu.backend import FLAGS
     from autofuse.backends.library import load
     from autofuse.fleet.on_ray import _compile_anywhere
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.devices import DEVICES
-from autofuse.measure.references import Preparation
+from autofuse.measure.truth.references import Preparation
 from benchmarks.gpu_steps import Context
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from autofuse.frontends.jaxpr import from_jax
+from autofuse.frontends.jax.jaxpr import from_jax
 from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph
 from autofuse.graph.verify import verify

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from expr_eval import Env, Evaluator
 
-from autofuse.kernel.ir import Kernel, Let, Local, Loop, Stmt, Store
+from autofuse.kernel.ir.types import Kernel, Let, Local, Loop, Stmt, Store
 from autofuse.ops.scalar import Expr
 
 

@@ -8,7 +8,7 @@ from autofuse.cost.bounds import NOMINAL
 from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.graph.types import Graph
 from autofuse.plan.types import FusionPlan, LaunchConfig
-from autofuse.tuning.cover import cover_problem
+from autofuse.tuning.search.cover import cover_problem
 from benchmarks.spaces import RecordedGroup, RecordedKernel, RecordedSpace
 
 LAUNCHES = tuple(LaunchConfig.of(threads=t, stage=s) for t in (2, 1) for s in (True, False))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.frontends.onnx_import import Imported, OnnxFile, import_for
-from autofuse.frontends.onnx_package import onnx_package
+from autofuse.frontends.onnx.package import onnx_package
+from autofuse.frontends.onnx.read import Imported, OnnxFile, import_for
 from autofuse.graph.reference import evaluate
 from autofuse.graph.settled import constant_inputs
 

@@ -9,7 +9,7 @@ import pytest
 from emulation import OneKernel, library_of
 
 from autofuse.backends.emulator.emulator import Emulated, EmulatorError
-from autofuse.kernel.dialects import CUDA
+from autofuse.kernel.text.dialects import CUDA
 
 
 def body(one: OneKernel) -> str:

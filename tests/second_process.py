@@ -15,8 +15,9 @@ import torch
 from torch import nn
 
 from autofuse.backends import ccompiler
-from autofuse.interop import torch_choice, torch_plans
-from autofuse.tuning import kept
+from autofuse.interop.torch import choice as torch_choice
+from autofuse.interop.torch import plans as torch_plans
+from autofuse.tuning.serve import kept
 
 _COUNTED = {
     "compiled": (ccompiler, "_run"),

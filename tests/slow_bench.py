@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from autofuse.cost.bounds import NOMINAL, Calibration, group_bound_us
 from autofuse.graph.types import Graph
-from autofuse.measure.timing import summarise
+from autofuse.measure.timing.sampling import summarise
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Cost, KernelMeasurement, Measurement
 from autofuse.tuning.bench import KnownKernel, Profiled, Standing

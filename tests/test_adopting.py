@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from autofuse.devices import DEVICES
-from autofuse.measure.session import Worker
+from autofuse.measure.worker.session import Worker
 from autofuse.records import Blame, Measurement
 from autofuse.sources import load_source
-from autofuse.tuning import TuneResult, adopting, finals, incumbent, tune
-from autofuse.tuning.incumbent import ADOPTED
-from autofuse.tuning.job import ELSEWHERE, Job
+from autofuse.tuning import TuneResult, tune
+from autofuse.tuning.job import adopting, finals, incumbent
+from autofuse.tuning.job.incumbent import ADOPTED
+from autofuse.tuning.job.job import ELSEWHERE, Job
 from autofuse.tuning.problem import default_candidate
 from benchmarks.soak.simulated import NAME, runs, simulated_kind
 from tuning_db import Store

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autofuse.tuning.allocation import (
+from autofuse.tuning.search.allocation import (
     Allocation,
     Expectations,
     Next,

@@ -16,14 +16,14 @@ from autofuse import trace
 from autofuse.backends import library, machine
 from autofuse.backends.base import AMX_USED, LaunchError
 from autofuse.backends.ccompiler import compile_program
-from autofuse.backends.cpu import program as program_of
+from autofuse.backends.cpu.backend import program as program_of
 from autofuse.backends.library import load
-from autofuse.frontends.tracer import spec
+from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel.emit import LoweringError
-from autofuse.measure.check import check, reference_of
+from autofuse.kernel.ir.emit import LoweringError
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.plan.parameters import LaunchConfig
 from autofuse.plan.types import Candidate, FusionPlan
 from search_spaces import CpuLaunchSpace

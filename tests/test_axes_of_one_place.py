@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from autofuse import compile, spec, trace, xp
-from autofuse.frontends.array import TracedArray
+from autofuse.frontends.array_api.array import TracedArray
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel.ir import Loop, Stmt
+from autofuse.kernel.ir.types import Loop, Stmt
 from autofuse.kernel.lower import extract, lower
-from autofuse.measure.check import check, reference_of
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.ops.scalar import Lit
-from autofuse.plan.groups import group_of, is_source
+from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.types import FusionGroup
 from autofuse.simplify import normal_form
 from search_spaces import CpuLaunchSpace

@@ -16,10 +16,10 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
-from autofuse.plan import legality
-from autofuse.plan.clusters import live
-from autofuse.plan.groups import in_one_order, is_source, reads
-from autofuse.plan.legalise import legalise
+from autofuse.plan.fusion import legality
+from autofuse.plan.fusion.clusters import live
+from autofuse.plan.fusion.groups import in_one_order, is_source, reads
+from autofuse.plan.fusion.legalise import legalise
 from autofuse.plan.types import FusionPlan
 from autofuse.tuning.plans import baseline_candidate
 from search_spaces import CpuLaunchSpace

@@ -23,7 +23,7 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import evaluate
 from autofuse.measure.cuda import CudaDevice
 from autofuse.measure.hardware import GPU, DeviceUnit
-from autofuse.measure.references import prepare
+from autofuse.measure.truth.references import prepare
 from autofuse.measure.workload import Workload
 from autofuse.peers import programs_numpy
 from autofuse.peers.types import BenchError, BenchWorkload, PeerOutcome

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from onnx_models import perceptron
 
-from autofuse.frontends.onnx_import import OnnxFile, import_for
+from autofuse.frontends.onnx.read import OnnxFile, import_for
 from autofuse.peers.types import BenchError
 from benchmarks import onnx_bench
 from benchmarks.onnx_bench import OnnxBench, Runs, bench_onnx, relative_error, summary

@@ -27,9 +27,9 @@ from autofuse.backends.registry import CPU_BACKEND, Backend
 from autofuse.frontends import spec, trace
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.measure.lock import measurement_lock
-from autofuse.measure.session import Worker
-from autofuse.measure.timing import MeasureError
+from autofuse.measure.timing.sampling import MeasureError
+from autofuse.measure.worker.lock import measurement_lock
+from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
 from autofuse.plan.types import Candidate
 from autofuse.records import Blame, Failure, FailureKind

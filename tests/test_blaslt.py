@@ -30,14 +30,14 @@ from autofuse.backends.cuda.ordering import access, places, singles
 from autofuse.backends.cuda.program import cuda_program
 from autofuse.backends.toolchain import find_compiler
 from autofuse.frontends import array_api as xp
-from autofuse.frontends.array import TracedArray as Array
-from autofuse.frontends.tracer import spec, trace
+from autofuse.frontends.array_api.array import TracedArray as Array
+from autofuse.frontends.array_api.tracer import spec, trace
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.gemm import library_of
-from autofuse.plan.epilogues import epilogue_of
-from autofuse.plan.groups import is_source
+from autofuse.kernel.library.gemm import library_of
+from autofuse.kernel.text.dialects import CUDA
+from autofuse.plan.fusion.epilogues import epilogue_of
+from autofuse.plan.fusion.groups import is_source
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.simplify import normal_form
 from search_spaces import CudaLaunchSpace

@@ -13,8 +13,8 @@ from toy_device import QUICK
 from autofuse.cost.bounds import Calibration, group_bound_us
 from autofuse.devices import timed_device
 from autofuse.graph.canonical import canonical
-from autofuse.measure.calibrate import calibrate_cpu
-from autofuse.measure.session import Worker
+from autofuse.measure.calibrate.host import calibrate_cpu
+from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
 from autofuse.tuning.evaluate import build
 from benchmarks.fuzz.random_plans import random_candidate

@@ -13,8 +13,8 @@ from autofuse.backends.cuda.build import build_flags
 from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
-from autofuse.kernel.cuda_wgmma import WIDTHS, registers
-from autofuse.kernel.dialects import CUDA
+from autofuse.kernel.cuda.wgmma import WIDTHS, registers
+from autofuse.kernel.text.dialects import CUDA
 from autofuse.plan.parameters import BYTE_GROUP_MMA, BYTE_MMA, NO_MMA, Setting
 from autofuse.plan.types import LaunchConfig
 from benchmarks.sass_tensor import generated

@@ -28,13 +28,13 @@ from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.emulator.emulator import Emulated
 from autofuse.cost.work import group_work, kind_of_arithmetic
 from autofuse.frontends import array_api as xp
-from autofuse.frontends.onnx_import import OnnxFile, import_onnx
+from autofuse.frontends.onnx.read import OnnxFile, import_onnx
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel import cuda_shape
-from autofuse.measure.calibrate_cuda import target_calibration
-from autofuse.plan.clusters import live
+from autofuse.kernel.cuda import shape as cuda_shape
+from autofuse.measure.calibrate.cuda import target_calibration
+from autofuse.plan.fusion.clusters import live
 from autofuse.plan.parameters import BYTE_MMA, MMA, NO_MMA
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, Setting
 from search_spaces import CudaLaunchSpace

@@ -11,9 +11,9 @@ from test_passes import text as plain
 
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.graph.canonical import canonical
-from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.ir import Kernel, LoadVector, Stmt, StoreVector
+from autofuse.kernel.ir.types import Kernel, LoadVector, Stmt, StoreVector
 from autofuse.kernel.passes import cache_hints
+from autofuse.kernel.text.dialects import CUDA
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Sym

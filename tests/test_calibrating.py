@@ -17,9 +17,10 @@ from tuning_records import ENV
 from autofuse.cost.bounds import Calibration
 from autofuse.devices import DEVICES, DeviceKind
 from autofuse.measure.hardware import HOST
-from autofuse.tuning import Progress, tune, tuner
+from autofuse.tuning import Progress, tune
 from autofuse.tuning.budget import Budget
-from autofuse.tuning.calibrating import CALIBRATING, calibrated
+from autofuse.tuning.job import tuner
+from autofuse.tuning.job.calibrating import CALIBRATING, calibrated
 from tuning_db import Store
 from tuning_db.rows import fingerprint
 

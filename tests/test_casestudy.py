@@ -20,14 +20,14 @@ from autofuse.casestudy import study as casestudy
 from autofuse.casestudy.columns import EXACT, JAX, NUMPY, ours
 from autofuse.casestudy.rungs import LADDER, POLICY, TRAINING, Rung, ladder, trained
 from autofuse.casestudy.sizes import NO_TIME
-from autofuse.frontends.jaxpr import from_jax
+from autofuse.frontends.jax.jaxpr import from_jax
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
 from autofuse.peers import programs_case
 from autofuse.peers.verify import check
-from autofuse.plan.groups import group_of
-from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.fusion.groups import group_of
+from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.types import FusionGroup, LaunchConfig
 from autofuse.tuning.plans import plan_named
 from autofuse.zoo import ZOO, policy, zoo_graph

@@ -16,7 +16,7 @@ from autofuse.backends import ccompiler, toolchain
 from autofuse.backends.base import CompileError, CompilerMissing, LaunchError, Program, Source
 from autofuse.backends.cache import BuildCache, CacheError, private_directory
 from autofuse.backends.ccompiler import BuildStep, compile_program
-from autofuse.backends.fingerprint import cpu_environment
+from autofuse.backends.cpu.fingerprint import cpu_environment
 from autofuse.backends.library import ArrayError, load
 from autofuse.backends.machine import last_level_cache_bytes
 from autofuse.ops.dtypes import DType

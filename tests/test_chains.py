@@ -20,9 +20,9 @@ from autofuse.cost.work import group_work
 from autofuse.devices import device_named
 from autofuse.frontends import spec, trace
 from autofuse.graph.types import Graph
-from autofuse.measure.calibrate_chains import HELD, Chain, all_chains, calibrate_chains
+from autofuse.measure.calibrate.chains import HELD, Chain, all_chains, calibrate_chains
 from autofuse.ops.dtypes import DType
-from autofuse.plan.groups import host_loop, is_source
+from autofuse.plan.fusion.groups import host_loop, is_source
 from autofuse.plan.types import FusionPlan
 from autofuse.simplify import normal_form
 from autofuse.tuning.plans import fused_candidate

@@ -19,7 +19,8 @@ from autofuse.casestudy import study
 from autofuse.commands.app import app
 from autofuse.devices import DEVICES
 from autofuse.errors import AutofuseError
-from autofuse.tuning import api, tuner
+from autofuse.tuning import api
+from autofuse.tuning.job import tuner
 
 SEED = int(os.environ.get("AUTOFUSE_FUZZ_SEED", "0"))
 CASES = int(os.environ.get("AUTOFUSE_FUZZ_CASES", "200"))

@@ -39,10 +39,10 @@ LATER = ("scipy", "optuna", "alembic", "networkx", "jax", "torch", "onnx", "rich
     [
         ("autofuse", (*HEAVY, *LATER, "typer", "dataclasses", "subprocess")),
         (
-            "autofuse.measure.worker",
-            (*LATER, "autofuse.cost", "autofuse.backends.cpu", "sqlalchemy"),
+            "autofuse.measure.worker.process",
+            (*LATER, "autofuse.cost", "autofuse.backends.cpu.backend", "sqlalchemy"),
         ),
-        ("autofuse.commands.tuning, autofuse.tuning.tuner", LATER),
+        ("autofuse.commands.tuning, autofuse.tuning.job.tuner", LATER),
     ],
 )
 def test_nothing_is_imported_before_it_is_needed(imported: str, without: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from cli_tools import call
 from simplify_cases import graph_of
 
-from autofuse.frontends.jsonfile import save
+from autofuse.frontends.json.file import save
 from autofuse.graph.canonical import digest
 from autofuse.simplify import normal_form
 

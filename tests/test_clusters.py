@@ -13,8 +13,8 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family, all_specs
-from autofuse.plan.barriers import WHOLE_ARRAYS, may_be_library, stands_alone
-from autofuse.plan.clusters import (
+from autofuse.plan.fusion.barriers import WHOLE_ARRAYS, may_be_library, stands_alone
+from autofuse.plan.fusion.clusters import (
     Clusters,
     UnionFind,
     ancestors,
@@ -25,8 +25,8 @@ from autofuse.plan.clusters import (
     mask_of,
     reach,
 )
-from autofuse.plan.groups import is_source, needed_outputs
-from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.fusion.groups import is_source, needed_outputs
+from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.types import PlanError
 from search_spaces import FusionSpace
 

@@ -9,18 +9,20 @@ from functools import partial
 import pytest
 
 import autofuse.frontends.array_api as xp
-from autofuse.backends import cpu, entry, tasks
+from autofuse.backends.cpu import backend as cpu
+from autofuse.backends.cpu import entry, tasks
 from autofuse.backends.cuda import program as cuda
 from autofuse.backends.cuda import runs
 from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.registry import Backend, emulated_backend
 from autofuse.devices import DEVICES
 from autofuse.frontends import spec, trace
-from autofuse.frontends.array import TracedArray
+from autofuse.frontends.array_api.array import TracedArray
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.kernel import cuda_shape, render
-from autofuse.kernel.ir import Kernel, Param
+from autofuse.kernel.cuda import shape as cuda_shape
+from autofuse.kernel.ir.types import Kernel, Param
+from autofuse.kernel.text.c import render
 from autofuse.ops.dtypes import DType
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, PlanError
 from autofuse.tuning.plans import baseline_candidate

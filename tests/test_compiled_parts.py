@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autofuse.measure.check import OutputReference, WorkloadReference, check
-from autofuse.measure.compiled_parts import WORTH_BYTES, Compiled, compiled, fingerprints
-from autofuse.measure.parts import ANY_FINITE, PART, numpy_parts
+from autofuse.measure.check.compare import OutputReference, WorkloadReference, check
+from autofuse.measure.check.compiled_parts import WORTH_BYTES, Compiled, compiled, fingerprints
+from autofuse.measure.check.parts import ANY_FINITE, PART, numpy_parts
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
 
@@ -137,8 +137,8 @@ def test_a_fingerprint_tells_swapped_and_negated_elements(size: int) -> None:
 def test_without_a_compiler_numpy_compares(tmp_path: Path) -> None:
     text = (
         "import numpy as np\n"
-        "from autofuse.measure.compiled_parts import compiled, fingerprints, parts\n"
-        "from autofuse.measure.parts import Held\n"
+        "from autofuse.measure.check.compiled_parts import compiled, fingerprints, parts\n"
+        "from autofuse.measure.check.parts import Held\n"
         "assert compiled() is None\n"
         "x = np.ones(1 << 20)\n"
         "(found,) = {p.beyond for p in parts(x, Held(x + 1, np.zeros(1 << 20), 1, 1, False))}\n"

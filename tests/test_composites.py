@@ -10,11 +10,9 @@ import pytest
 from scipy import special
 
 from autofuse.graph import GraphWriter, Value, evaluate
-from autofuse.graph import composites as c
-from autofuse.graph import composites_math as m
-from autofuse.graph import composites_moves as moves
-from autofuse.graph import composites_random as random
-from autofuse.graph import composites_windows as windows
+from autofuse.graph.composites import layers as c
+from autofuse.graph.composites import math as m
+from autofuse.graph.composites import moves, random, windows
 from autofuse.ops import DType, GraphError
 from autofuse.ops.convolution import conv_attrs
 

@@ -7,8 +7,8 @@ import pytest
 from scipy import ndimage
 
 from autofuse.graph import GraphWriter, evaluate
-from autofuse.graph.composites_einsum import einsum
-from autofuse.graph.composites_resample import Resampling, pick_along, sample_at, weigh_along
+from autofuse.graph.composites.einsum import einsum
+from autofuse.graph.composites.resample import Resampling, pick_along, sample_at, weigh_along
 from autofuse.ops import DType, GraphError
 
 RNG = np.random.default_rng(0)

@@ -14,9 +14,9 @@ from cli_tools import call
 
 import autofuse
 from autofuse import AutofuseError
-from autofuse.backends import cpu
 from autofuse.backends.base import LaunchError
 from autofuse.backends.ccompiler import compile_program
+from autofuse.backends.cpu import backend as cpu
 from autofuse.cost.bounds import NOMINAL, ONCE_US, candidate_bytes, group_bound_us, peak_bytes
 from autofuse.cost.traffic import plan_traffic
 from autofuse.devices import device_named
@@ -25,12 +25,12 @@ from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.settled import constant_inputs, settled
 from autofuse.graph.types import Graph
-from autofuse.measure.session import Worker
+from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import GraphError
-from autofuse.plan.binding import may_run_once
-from autofuse.plan.groups import group_of
+from autofuse.plan.fusion.groups import group_of
+from autofuse.plan.program.binding import may_run_once
 from autofuse.plan.types import candidate_from_json
 from autofuse.tuning.plans import plan_named
 from search_spaces import CpuLaunchSpace

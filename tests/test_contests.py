@@ -15,15 +15,15 @@ from test_library_calls import CALLED, candidate, product, whole
 from tuning_records import kernel, measurement
 
 import autofuse
-from autofuse.backends import cpu
-from autofuse.backends.onednn import MISSING
+from autofuse.backends.cpu import backend as cpu
+from autofuse.backends.cpu.onednn import MISSING
 from autofuse.devices import DEVICES
 from autofuse.graph.canonical import digest, group_digest, text
 from autofuse.plan.types import Candidate, LaunchConfig
 from autofuse.tuning import best_plan, compile, tune
-from autofuse.tuning.contests import Contest, plan_contests
 from autofuse.tuning.evaluate import code_of
-from autofuse.tuning.launches import launch_text
+from autofuse.tuning.explain.contests import Contest, plan_contests
+from autofuse.tuning.search.launches import launch_text
 from tuning_db import Store
 
 CPU = DEVICES["cpu"]
@@ -229,5 +229,5 @@ def test_info_says_what_competes(
     assert isinstance(found["devices"]["cpu"]["instruction_sets"], list)
     assert MISSING in cli("info").out
     there = SimpleNamespace(name="oneDNN 9.9 0123")
-    monkeypatch.setattr("autofuse.backends.onednn.onednn", lambda: there)
+    monkeypatch.setattr("autofuse.backends.cpu.onednn.onednn", lambda: there)
     assert "oneDNN 9.9 0123" in cli("info").out

@@ -15,17 +15,17 @@ from test_ops_on_cpu import LAUNCHES, whole
 
 import autofuse
 from autofuse.cost.work import group_work
+from autofuse.frontends.array_api.tracer import spec, trace
 from autofuse.frontends.errors import TraceError
-from autofuse.frontends.tracer import spec, trace
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph, Value
-from autofuse.measure.check import check, reference_of
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.ops.convolution import conv_attrs
 from autofuse.ops.sliding import Sliding, census
 from autofuse.ops.spec import spec_of
 from autofuse.ops.window_reduction import window_attrs
-from autofuse.plan.legality import check_group
+from autofuse.plan.fusion.legality import check_group
 from autofuse.plan.types import Refusal
 
 xp = autofuse.xp

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from test_tile import error, launch_of
 
 from autofuse.graph.canonical import canonical
-from autofuse.graph.composites import softmax
+from autofuse.graph.composites.layers import softmax
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
 from autofuse.graph.writer import GraphWriter
-from autofuse.kernel.ir import TileProduct, statements
+from autofuse.kernel.ir.types import TileProduct, statements
 from autofuse.kernel.lower import extract, lower
 from autofuse.ops.convolution import conv_attrs
 from autofuse.ops.dtypes import DType
 from autofuse.ops.index import lit
 from autofuse.ops.scalar import Lit
-from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.parameters import DIAGONAL, PRODUCT, LaunchConfig
 from autofuse.simplify import normal_form
 from autofuse.zoo.convnets import convnet_block

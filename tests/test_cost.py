@@ -23,9 +23,9 @@ from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Value
-from autofuse.measure.calibrate import calibrate_cpu
+from autofuse.measure.calibrate.host import calibrate_cpu
 from autofuse.ops.dtypes import DType
-from autofuse.plan.groups import group_of, is_source
+from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.types import FusionGroup, FusionPlan
 from autofuse.zoo import zoo_graph
 from search_spaces import FusionSpace

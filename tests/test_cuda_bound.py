@@ -19,8 +19,8 @@ from autofuse.backends.cuda.launch import CudaPlan
 from autofuse.backends.cuda.program import Action, Gemm, LoopAction
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
-from autofuse.plan.bound import Binding
-from autofuse.plan.schedule import Copy, Ref
+from autofuse.plan.program.bound import Binding
+from autofuse.plan.program.schedule import Copy, Ref
 
 TWICE: tuple[Action, ...] = (
     launch("k_add", Ref("in"), Ref("work")),

@@ -29,7 +29,7 @@ from autofuse.backends.cuda.program import (
 from autofuse.backends.cuda.runs import launch_settings
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.plan.schedule import Ref, kernel_runs, schedule
+from autofuse.plan.program.schedule import Ref, kernel_runs, schedule
 from autofuse.plan.types import LaunchConfig
 from autofuse.records import Blame
 from autofuse.tuning.plans import baseline_candidate

@@ -19,7 +19,7 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
-from autofuse.measure.check import check, reference_of
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.plan.types import LaunchConfig, Setting
 from benchmarks.sass import code_facts, decoded, kernel_code
 from search_spaces import CudaLaunchSpace

@@ -12,11 +12,11 @@ from autofuse.backends.cuda.nvrtc import FLAGS, compile_cubin
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.ir import Kernel
+from autofuse.kernel.ir.types import Kernel
 from autofuse.kernel.lower import extract, lower
-from autofuse.kernel.render_cuda import render_cuda
-from autofuse.plan.groups import group_of, is_source
+from autofuse.kernel.text.cuda.render import render_cuda
+from autofuse.kernel.text.dialects import CUDA
+from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.types import LaunchConfig
 from autofuse.zoo import zoo_graph
 

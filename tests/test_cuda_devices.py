@@ -19,10 +19,10 @@ from autofuse.backends.cuda.geometry import Geometry, UnsupportedKernel, geometr
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.kernel.ir import Kernel
+from autofuse.kernel.ir.types import Kernel
 from autofuse.kernel.lower import extract, lower
-from autofuse.measure.calibrate_cuda import target_calibration
-from autofuse.plan.groups import group_of, is_source
+from autofuse.measure.calibrate.cuda import target_calibration
+from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.types import LaunchConfig, Setting
 
 A100, H100 = TARGETS["A100"], TARGETS["H100"]

@@ -17,7 +17,7 @@ from autofuse.backends.cuda.nvrtc import nvrtc_version
 from autofuse.backends.cuda.program import Gemm
 from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
-from autofuse.plan.schedule import Ref
+from autofuse.plan.program.schedule import Ref
 
 
 @pytest.mark.parametrize("dynamic", [41 << 10, 48 << 10, 80_000])

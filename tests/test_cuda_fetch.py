@@ -13,9 +13,9 @@ from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.emulator.emulator import Emulated, EmulatorError
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
-from autofuse.kernel.ir import Kernel, Store
+from autofuse.kernel.ir.types import Kernel, Store
 from autofuse.kernel.passes import fetch_rows
-from autofuse.measure.check import check, reference_of
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Sym
 from autofuse.plan.types import LaunchConfig, Setting

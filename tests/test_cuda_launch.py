@@ -24,8 +24,8 @@ from autofuse.backends.library import ArrayError
 from autofuse.errors import AutofuseError
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
-from autofuse.plan.bound import Binding
-from autofuse.plan.schedule import Copy, Ref
+from autofuse.plan.program.bound import Binding
+from autofuse.plan.program.schedule import Copy, Ref
 
 N = 8
 TYPE = TensorType((N,), DType.F32)

@@ -20,15 +20,22 @@ from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.cuda.program import Action, LoopAction
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.types import Graph
-from autofuse.measure import worker
-from autofuse.measure.calibrate_cuda import RUNS, calibrate_cuda, copy_us, target_calibration
+from autofuse.measure.calibrate.cuda import RUNS, calibrate_cuda, copy_us, target_calibration
 from autofuse.measure.cuda import _KERNELS, REST_US, RETRIES, CudaDevice
-from autofuse.measure.protocol import CompareJob, Comparison, Last, MeasureJob, Open, ProfileJob
-from autofuse.measure.timing import MeasureError, Sampling, collect, held_by
-from autofuse.measure.worker import WorkloadRunner
+from autofuse.measure.timing.sampling import MeasureError, Sampling, collect, held_by
+from autofuse.measure.worker import process as worker
+from autofuse.measure.worker.process import WorkloadRunner
+from autofuse.measure.worker.protocol import (
+    CompareJob,
+    Comparison,
+    Last,
+    MeasureJob,
+    Open,
+    ProfileJob,
+)
 from autofuse.measure.workload import Workload
 from autofuse.ops.dtypes import DType
-from autofuse.plan.schedule import Ref
+from autofuse.plan.program.schedule import Ref
 from autofuse.records import FailureKind
 from benchmarks.sass import code_facts, kernel_code
 

@@ -26,7 +26,7 @@ from autofuse.backends.cuda.launch import CudaPlan
 from autofuse.backends.cuda.ordering import places, singles
 from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch
 from autofuse.ops.dtypes import DType
-from autofuse.plan.schedule import Ref
+from autofuse.plan.program.schedule import Ref
 
 
 @pytest.fixture

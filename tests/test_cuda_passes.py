@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from test_passes import text
 
-from autofuse.kernel.ir import Assign, Fold, Kernel, Let, Local, Loop, Param, Stmt, Store, Var
+from autofuse.kernel.ir.types import Assign, Fold, Kernel, Let, Local, Loop, Param, Stmt, Store, Var
 from autofuse.kernel.passes import (
     column_blocks,
     flatten_lanes,

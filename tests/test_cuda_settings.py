@@ -15,7 +15,7 @@ from autofuse.backends.emulator.emulator import ORDERS, Emulated, Guarded, Order
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.cuda_shape import (
+from autofuse.kernel.cuda.shape import (
     block_threads,
     blocks_wanted,
     cuda_kernel,
@@ -25,12 +25,12 @@ from autofuse.kernel.cuda_shape import (
     scratch_params,
     shared_bytes,
 )
-from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.ir import Kernel
+from autofuse.kernel.ir.types import Kernel
 from autofuse.kernel.lower import extract, lower
-from autofuse.kernel.render_cuda import render_cuda
-from autofuse.measure.check import WorkloadReference, check, poison, reference_of
-from autofuse.plan.groups import group_of, is_source
+from autofuse.kernel.text.cuda.render import render_cuda
+from autofuse.kernel.text.dialects import CUDA
+from autofuse.measure.check.compare import WorkloadReference, check, poison, reference_of
+from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.parameters import LaunchSettingError
 from autofuse.plan.types import LaunchConfig, Setting
 

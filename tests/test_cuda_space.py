@@ -16,9 +16,9 @@ from autofuse.devices import device_named
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.kernel.cuda_settings import Settings
-from autofuse.measure.check import NOISE_ULPS
-from autofuse.plan.groups import group_of, is_source
+from autofuse.kernel.cuda.settings import Settings
+from autofuse.measure.check.compare import NOISE_ULPS
+from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.parameters import FAST_DIVISION, FAST_DIVISION_ULPS
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, Setting
 from autofuse.tuning.plans import fused_candidate

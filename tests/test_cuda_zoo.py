@@ -18,7 +18,7 @@ from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.cuda.program import cuda_program
 from autofuse.baselines import BASELINES
 from autofuse.graph.types import Graph
-from autofuse.kernel.dialects import CUDA
+from autofuse.kernel.text.dialects import CUDA
 from autofuse.plan.types import Candidate
 from autofuse.search.protocol import Option
 from autofuse.simplify import normal_form

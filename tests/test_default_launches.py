@@ -12,8 +12,8 @@ from autofuse.frontends import spec, trace
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.plan.types import FusionGroup, LaunchConfig
-from autofuse.tuning.default_launches import RecalledLaunches
 from autofuse.tuning.plans import baseline_plan
+from autofuse.tuning.search.default_launches import RecalledLaunches
 from autofuse.zoo import zoo_graph
 from search_spaces import CpuLaunchSpace
 from search_spaces.cuda import CudaLaunchSpace

@@ -22,7 +22,7 @@ from autofuse.backends.cuda.ordering import every, places, singles
 from autofuse.backends.cuda.program import CudaProgram, KernelLaunch, cuda_program
 from autofuse.backends.emulator.emulator import ORDERS, Emulated
 from autofuse.baselines import BASELINES
-from autofuse.plan.dependencies import WINDOW, Access, ByteRange, dependencies
+from autofuse.plan.program.dependencies import WINDOW, Access, ByteRange, dependencies
 from autofuse.plan.types import Candidate
 from autofuse.zoo import zoo_graph
 from search_spaces.cuda import CudaLaunchSpace

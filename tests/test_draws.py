@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from autofuse import spec, trace, xp
-from autofuse.frontends.array import TracedArray
+from autofuse.frontends.array_api.array import TracedArray
 from autofuse.graph.domains import input_ranges
 from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph
-from autofuse.measure.check import check, reference_of
-from autofuse.measure.draws import extra_draws, reference_seconds
+from autofuse.measure.check.compare import check, reference_of
+from autofuse.measure.check.draws import extra_draws, reference_seconds
 from autofuse.measure.workload import Workload, draw_inputs
 from autofuse.zoo import zoo_graph
 

@@ -20,8 +20,8 @@ from autofuse.devices import DEVICES
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.measure.session import Worker
-from autofuse.measure.timing import Sampling
+from autofuse.measure.timing.sampling import Sampling
+from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
 from autofuse.ops.types import AutofuseError
 from autofuse.records import FailureKind

@@ -16,10 +16,10 @@ from autofuse.backends.emulator.emulator import Emulated, EmulatorError
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel.dialects import CUDA
 from autofuse.kernel.lower import lower
-from autofuse.measure.check import check, reference_of
-from autofuse.plan.groups import group_of, is_source
+from autofuse.kernel.text.dialects import CUDA
+from autofuse.measure.check.compare import check, reference_of
+from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.types import LaunchConfig
 from autofuse.zoo import zoo_graph
 from benchmarks.sass import LOAD, STORE, decoded, kernel_code

@@ -17,7 +17,7 @@ from test_cuda_passes import (
 )
 from test_passes import text
 
-from autofuse.kernel.ir import Let, Local, Store
+from autofuse.kernel.ir.types import Let, Local, Store
 from autofuse.kernel.passes import (
     early_loads,
 )

@@ -10,7 +10,7 @@ from emulation import library_of, one_kernel, run_kernel
 from autofuse.backends.base import CompileError, CompilerMissing
 from autofuse.backends.emulator.emulator import ORDERS, Emulated, EmulatorError, Guarded
 from autofuse.graph.reference import random_inputs
-from autofuse.kernel.dialects import CUDA
+from autofuse.kernel.text.dialects import CUDA
 from autofuse.zoo import zoo_graph
 
 KERNEL = 'extern "C" __global__ void'

@@ -10,7 +10,7 @@ from autofuse.backends.emulator.emulator import Emulated
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
-from autofuse.measure.check import check, reference_of
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.plan.types import LaunchConfig
 from autofuse.zoo import zoo_graph
 

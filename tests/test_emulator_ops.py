@@ -7,7 +7,7 @@ from emulation import OneKernel, library_of, one_kernel, run_kernel
 from test_ops_on_cpu import CASES, expected, one_op
 
 from autofuse.backends.emulator.emulator import ORDERS, Emulated
-from autofuse.measure.check import check
+from autofuse.measure.check.compare import check
 
 Library = tuple[dict[str, OneKernel], Emulated]
 

@@ -17,9 +17,9 @@ from autofuse.backends.cuda.program import cuda_program
 from autofuse.backends.emulator.emulator import ORDERS, Emulated
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
-from autofuse.measure.check import check, reference_of
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.groups import host_loop
+from autofuse.plan.fusion.groups import host_loop
 from autofuse.plan.types import FusionPlan, LaunchConfig
 from search_spaces.cuda import CudaLaunchSpace
 

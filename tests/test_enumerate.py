@@ -13,13 +13,13 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical, group_digest
 from autofuse.graph.types import Value
 from autofuse.ops.dtypes import DType
-from autofuse.plan.clusters import bits, live
-from autofuse.plan.forms import single_form
-from autofuse.plan.groups import group_of, is_source, ordered_plan, reads
-from autofuse.plan.halo import kept_values
-from autofuse.plan.legality import Refusal, check_group, check_plan, refusal_of
+from autofuse.plan.fusion.clusters import bits, live
+from autofuse.plan.fusion.groups import group_of, is_source, ordered_plan, reads
+from autofuse.plan.fusion.legality import Refusal, check_group, check_plan, refusal_of
+from autofuse.plan.schedules.forms import single_form
+from autofuse.plan.schedules.halo import kept_values
 from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody
-from autofuse.tuning.cover import cover_problem
+from autofuse.tuning.search.cover import cover_problem
 from autofuse.zoo import ZOO, zoo_graph
 from autofuse.zoo.networks import transformer
 from search_spaces import FusionSpace

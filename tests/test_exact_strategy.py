@@ -24,13 +24,15 @@ from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import digest, group_digest
 from autofuse.graph.types import Graph
 from autofuse.measure.hardware import HOST
-from autofuse.plan.legality import check_plan
+from autofuse.plan.fusion.legality import check_plan
 from autofuse.plan.types import Candidate
 from autofuse.simplify import normal_form
-from autofuse.tuning import TuneResult, exact, tune, tuner
-from autofuse.tuning.cover import cover_problem
+from autofuse.tuning import TuneResult, tune
 from autofuse.tuning.evaluate import group_digests
+from autofuse.tuning.job import tuner
 from autofuse.tuning.plans import baseline_plan
+from autofuse.tuning.search import exact
+from autofuse.tuning.search.cover import cover_problem
 from autofuse.zoo.networks import transformer
 from benchmarks.planning import mixed
 from tuning_db import Store

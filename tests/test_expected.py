@@ -23,18 +23,18 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family
-from autofuse.plan.groups import needed_outputs
-from autofuse.plan.legality import check_group, check_plan
-from autofuse.plan.tiles import tiles_of
+from autofuse.plan.fusion.groups import needed_outputs
+from autofuse.plan.fusion.legality import check_group, check_plan
+from autofuse.plan.schedules.tiles import tiles_of
 from autofuse.plan.types import FusionGroup, FusionPlan, LaunchConfig
 from autofuse.simplify import normal_form
-from autofuse.tuning import untuned
 from autofuse.tuning.plans import (
     EXPECTED,
     baseline_plan,
     plan_named,
     untuned_candidate,
 )
+from autofuse.tuning.serve import untuned
 from autofuse.zoo import zoo_graph
 from search_spaces import CpuLaunchSpace
 

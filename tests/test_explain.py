@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 import autofuse.frontends.array_api as xp
-from autofuse.backends.fingerprint import cpu_environment
+from autofuse.backends.cpu.fingerprint import cpu_environment
 from autofuse.commands.boundaries import why_lines
 from autofuse.frontends import spec, trace
-from autofuse.frontends.array import TracedArray
+from autofuse.frontends.array_api.array import TracedArray
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
-from autofuse.plan.clusters import live
-from autofuse.plan.groups import group_of, is_source, ordered_plan
+from autofuse.plan.fusion.clusters import live
+from autofuse.plan.fusion.groups import group_of, is_source, ordered_plan
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Cost, KernelMeasurement, Timing
-from autofuse.tuning.explain import digest_of, explain_plan, merged_group
+from autofuse.tuning.explain.explain import digest_of, explain_plan, merged_group
 from tuning_db import Store
 
 

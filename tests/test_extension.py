@@ -28,17 +28,17 @@ from test_ops_on_cpu import LAUNCHES, one_op, whole
 from test_tune import after, check_complete, tune_toy
 from toy_device import QUICK, workload
 
-from autofuse.backends import cpu
+from autofuse.backends.cpu import backend as cpu
 from autofuse.baselines import BASELINES, baseline_named
 from autofuse.baselines.base import explain
 from autofuse.devices import DEVICES, present_device
 from autofuse.errors import AutofuseError
 from autofuse.frontends import spec, trace
-from autofuse.frontends.jsonfile import dumps, loads
+from autofuse.frontends.json.file import dumps, loads
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate
-from autofuse.measure.check import reference_of
+from autofuse.measure.check.compare import reference_of
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import OpSpec, spec_of
 from autofuse.plan.parameters import (
@@ -52,8 +52,9 @@ from autofuse.search import SEARCHERS
 from autofuse.search.conformance import check_searcher
 from autofuse.simplify import simplify
 from autofuse.sources import load_source
-from autofuse.tuning import best_plan, compare, compile, plan_named, tuner
-from autofuse.tuning.launches import LaunchProblem, proposals
+from autofuse.tuning import best_plan, compare, compile, plan_named
+from autofuse.tuning.job import tuner
+from autofuse.tuning.search.launches import LaunchProblem, proposals
 from search_spaces import CpuLaunchSpace, FusionSpace
 from search_spaces.launch import first_option
 

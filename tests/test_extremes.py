@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autofuse
-from autofuse.backends.cpu import program as c_program
+from autofuse.backends.cpu.backend import program as c_program
 from autofuse.frontends import array_api as xp
 from autofuse.frontends import spec, trace
 from autofuse.graph.types import Graph

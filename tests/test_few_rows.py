@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from autofuse import trace
 from autofuse.frontends import array_api as xp
-from autofuse.frontends.tracer import spec
+from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
-from autofuse.kernel.ir import Local, statements
+from autofuse.kernel.ir.types import Local, statements
 from autofuse.kernel.lower import extract, lower
+from autofuse.plan.fusion.reshaped import without_reshapes
 from autofuse.plan.parameters import LaunchConfig
-from autofuse.plan.reshaped import without_reshapes
 from autofuse.simplify import normal_form
 from search_spaces import CpuLaunchSpace
 from tests.emulation import library_of, one_kernel, run_kernel

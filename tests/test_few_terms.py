@@ -8,13 +8,13 @@ from emulation import library_of, one_kernel, run_kernel
 
 import autofuse
 from autofuse import xp
-from autofuse.frontends.array import TracedArray
+from autofuse.frontends.array_api.array import TracedArray
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.kernel.ir import Loop, statements
+from autofuse.kernel.ir.types import Loop, statements
 from autofuse.kernel.lower import lower
-from autofuse.measure.check import check, reference_of
-from autofuse.plan.groups import group_of
+from autofuse.measure.check.compare import check, reference_of
+from autofuse.plan.fusion.groups import group_of
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig
 
 Array = TracedArray

@@ -11,19 +11,19 @@ from typing import Any, cast
 import pytest
 
 from autofuse.backends.base import Artifact, Built, CompileError, Program
-from autofuse.backends.fingerprint import cpu_environment
+from autofuse.backends.cpu.fingerprint import cpu_environment
 from autofuse.backends.registry import Backend
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.types import Graph
-from autofuse.measure.protocol import Comparison, ComparisonFailure, Reply
-from autofuse.measure.session import Worker
-from autofuse.measure.timing import Sampling, summarise
+from autofuse.measure.timing.sampling import Sampling, summarise
+from autofuse.measure.worker.protocol import Comparison, ComparisonFailure, Reply
+from autofuse.measure.worker.session import Worker
 from autofuse.ops.dtypes import DType
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Cost, Failure, FailureKind, Measurement
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.evaluate import Evaluator
-from autofuse.tuning.finals import FinalDecision, decide, likely, samples_for
+from autofuse.tuning.job.finals import FinalDecision, decide, likely, samples_for
 
 CRASH = Failure(FailureKind.CRASH, "killed by SIGSEGV")
 TIMEOUT = Failure(FailureKind.TIMEOUT, "did not finish")

@@ -12,16 +12,16 @@ import pytest
 
 import autofuse
 from autofuse import spec, trace, xp
-from autofuse.backends import cpu
-from autofuse.graph.narrowed import narrowed, picked, places_of, work_of
+from autofuse.backends.cpu import backend as cpu
 from autofuse.graph.reference import evaluate, random_inputs
+from autofuse.graph.surgery.narrowed import narrowed, picked, places_of, work_of
 from autofuse.graph.types import Graph
 from autofuse.graph.verify import verify
-from autofuse.kernel.ir import Kernel
+from autofuse.kernel.ir.types import Kernel
 from autofuse.records import CHECKED, UNVERIFIED
 from autofuse.runtime.by_reference import ByReference
 from autofuse.simplify import normal_form
-from autofuse.tuning import served
+from autofuse.tuning.serve import served
 from autofuse.zoo import ZOO, zoo_graph
 
 

@@ -15,9 +15,9 @@ from tile_programs import whole
 from autofuse.backends.cuda.devices import TARGETS
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph, Value
-from autofuse.plan.groups import reads
+from autofuse.plan.fusion.groups import reads
 from autofuse.plan.parameters import HALF_MMA, SPLIT
-from autofuse.plan.splitting import HalfOfGroup, Splitting, splitting_of
+from autofuse.plan.program.splitting import HalfOfGroup, Splitting, splitting_of
 from autofuse.plan.types import LaunchConfig
 from search_spaces import CudaLaunchSpace
 

@@ -10,7 +10,7 @@ import pytest
 import autofuse
 from autofuse import xp
 from autofuse.frontends.errors import TraceError
-from autofuse.frontends.jaxpr import from_jax
+from autofuse.frontends.jax.jaxpr import from_jax
 from autofuse.graph.reference import evaluate
 
 RNG = np.random.default_rng(5)

@@ -14,9 +14,9 @@ from autofuse.backends.cuda.build import build_flags
 from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
-from autofuse.kernel.cuda_wgmma import GATHERING, GroupFactor, registers
-from autofuse.kernel.emit import LoweringError
-from autofuse.kernel.ir import Panel
+from autofuse.kernel.cuda.wgmma import GATHERING, GroupFactor, registers
+from autofuse.kernel.ir.emit import LoweringError
+from autofuse.kernel.ir.types import Panel
 from autofuse.ops import index as ix
 from autofuse.plan.parameters import FRAGMENTS, GROUP_MMA, HALF_MMA, MMA, Setting
 from search_spaces import CudaLaunchSpace

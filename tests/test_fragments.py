@@ -19,9 +19,10 @@ from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.emulator.emulator import Emulated
 from autofuse.graph.reference import evaluate, random_inputs
-from autofuse.kernel import cuda_shape, fragments
-from autofuse.kernel.emit import LoweringError
-from autofuse.kernel.fragments import Lane
+from autofuse.kernel.cuda import fragments
+from autofuse.kernel.cuda import shape as cuda_shape
+from autofuse.kernel.cuda.fragments import Lane
+from autofuse.kernel.ir.emit import LoweringError
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Lit
 from autofuse.plan.parameters import FRAGMENTS, HALF_MMA, STRICT_MMA

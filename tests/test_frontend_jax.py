@@ -17,8 +17,8 @@ from jax_check import check
 from real_inputs import gymnax_cartpole, veros_gsw_dhdt
 
 from autofuse.frontends.errors import FrontendError
-from autofuse.frontends.jax_interp import CONTROL_RULES, RULES, _scan_parts
-from autofuse.frontends.jaxpr import from_jax
+from autofuse.frontends.jax.interp import CONTROL_RULES, RULES, _scan_parts
+from autofuse.frontends.jax.jaxpr import from_jax
 from autofuse.graph.reference import evaluate
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
@@ -270,7 +270,7 @@ def test_line_is_that_of_the_use() -> None:
 def test_missing_jax_is_one_sentence() -> None:
     code = (
         "import sys\nsys.modules['jax'] = None\n"
-        "from autofuse.frontends.jaxpr import from_jax\n"
+        "from autofuse.frontends.jax.jaxpr import from_jax\n"
         "from autofuse.ops.types import AutofuseError\n"
         "try:\n    from_jax(abs, 1.0)\nexcept AutofuseError as e:\n    print(e)\n"
     )
@@ -279,7 +279,7 @@ def test_missing_jax_is_one_sentence() -> None:
 
 
 def test_importing_the_front_end_does_not_import_jax() -> None:
-    code = "import sys, autofuse.frontends.jaxpr; print('jax' in sys.modules)"
+    code = "import sys, autofuse.frontends.jax.jaxpr; print('jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

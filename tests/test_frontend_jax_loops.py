@@ -11,8 +11,8 @@ import pytest
 from jax import lax
 from jax_check import check
 
-from autofuse.frontends.jaxpr import from_jax
-from autofuse.frontends.jsonfile import dumps, loads
+from autofuse.frontends.jax.jaxpr import from_jax
+from autofuse.frontends.json.file import dumps, loads
 
 X = jnp.linspace(-1.4, 1.9, 12, dtype=jnp.float32).reshape(4, 3)
 P = jnp.linspace(0.1, 0.9, 12, dtype=jnp.float32).reshape(4, 3)

@@ -14,7 +14,7 @@ from jax._src.lax import lax as private
 from jax_check import check
 
 import autofuse
-from autofuse.frontends.jaxpr import from_jax
+from autofuse.frontends.jax.jaxpr import from_jax
 from autofuse.graph.reference import evaluate
 
 RE = jnp.array([1.5, -2.0, 0.0, 3e19, -1e-3, 2.0], jnp.float32)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autofuse.frontends.jsonfile import MAX_MESSAGE, dumps, load, loads, save, write_literal
-from autofuse.frontends.jsonread import read_literal
+from autofuse.frontends.json.file import MAX_MESSAGE, dumps, load, loads, save, write_literal
+from autofuse.frontends.json.read import read_literal
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph

@@ -15,20 +15,20 @@ from test_ops_on_cpu import one_op
 
 import autofuse
 from autofuse.errors import AutofuseError
+from autofuse.frontends.array_api.tracer import spec, trace
 from autofuse.frontends.errors import FrontendError
-from autofuse.frontends.onnx_export import WRITERS, onnx_model
-from autofuse.frontends.onnx_import import (
+from autofuse.frontends.onnx.export import WRITERS, onnx_model
+from autofuse.frontends.onnx.read import (
     DecidesShapesError,
     Imported,
     OnnxFile,
     import_onnx,
 )
-from autofuse.frontends.tracer import spec, trace
 from autofuse.graph.canonical import digest
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.interop.onnx_backend import OnnxBackend
-from autofuse.interop.onnx_model import OnnxModel
+from autofuse.interop.onnx.backend import OnnxBackend
+from autofuse.interop.onnx.model import OnnxModel
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import spec_of
 from autofuse.ops.types import GraphError

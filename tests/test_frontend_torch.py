@@ -12,11 +12,11 @@ import pytest
 
 import autofuse
 from autofuse.errors import AutofuseError
-from autofuse.frontends import torch_fx
 from autofuse.frontends.errors import FrontendError
-from autofuse.frontends.torch_fx import decompositions, fx_graph, op_name, refusal
-from autofuse.frontends.torch_rules import RULES
-from autofuse.frontends.torch_types import promoted
+from autofuse.frontends.torch import fx as torch_fx
+from autofuse.frontends.torch.fx import decompositions, fx_graph, op_name, refusal
+from autofuse.frontends.torch.rules import RULES
+from autofuse.frontends.torch.types import promoted
 from autofuse.graph.canonical import digest
 from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph

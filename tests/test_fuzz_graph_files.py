@@ -21,7 +21,7 @@ import pytest
 from test_frontend_json import GOOD, full_graph
 
 from autofuse.errors import AutofuseError
-from autofuse.frontends.jsonfile import dumps, load
+from autofuse.frontends.json.file import dumps, load
 from autofuse.graph.verify import verify
 from autofuse.ops.spec import all_specs
 from autofuse.zoo import zoo_graph

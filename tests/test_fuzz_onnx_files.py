@@ -23,7 +23,7 @@ from typer.main import get_command
 from autofuse.commands.app import app
 from autofuse.commands.common import NOT_FOUND
 from autofuse.errors import AutofuseError
-from autofuse.frontends.onnx_import import load_onnx
+from autofuse.frontends.onnx.read import load_onnx
 from autofuse.graph.verify import verify
 
 CASES = int(os.environ.get("AUTOFUSE_FUZZ_CASES", "400"))

@@ -16,7 +16,7 @@ from autofuse.backends.cuda.ordering import places, singles
 from autofuse.backends.cuda.program import cuda_program
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
-from autofuse.measure.check import check, reference_of
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.measure.cuda import CudaDevice
 from autofuse.plan.types import Candidate, LaunchConfig
 from autofuse.simplify import normal_form

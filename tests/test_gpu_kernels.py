@@ -20,7 +20,7 @@ from autofuse.baselines import BASELINES
 from autofuse.devices import device_named
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.measure.check import check, reference_of
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.measure.cuda import CudaDevice
 from autofuse.plan.types import Candidate, LaunchConfig
 from autofuse.simplify import normal_form

@@ -18,12 +18,12 @@ from autofuse.backends.cuda.nvrtc import FLAGS
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel.dialects import CUDA
-from autofuse.measure.calibrate_cuda import copy_us
+from autofuse.kernel.text.dialects import CUDA
+from autofuse.measure.calibrate.cuda import copy_us
 from autofuse.measure.cuda import FLUSHED, CudaDevice
 from autofuse.measure.hardware import GPU
-from autofuse.measure.session import Worker
-from autofuse.measure.timing import Sampling, collect
+from autofuse.measure.timing.sampling import Sampling, collect
+from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
 from autofuse.records import FailureKind
 from autofuse.zoo import zoo_graph

@@ -25,7 +25,7 @@ from autofuse.graph import (
     text,
     verify,
 )
-from autofuse.graph.order import CycleError, stable_order
+from autofuse.graph.surgery.order import CycleError, stable_order
 from autofuse.ops import DType, GraphError, TensorType
 from autofuse.ops.types import Literal
 

@@ -18,13 +18,13 @@ from unrolled_plans import fused
 from autofuse import xp
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel.ir import Kernel, Local, Loop, statements
+from autofuse.kernel.ir.types import Kernel, Local, Loop, statements
 from autofuse.kernel.lower import lower
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
-from autofuse.plan.forms import single_form
-from autofuse.plan.groups import is_source
-from autofuse.plan.halo import kept_values
+from autofuse.plan.fusion.groups import is_source
+from autofuse.plan.schedules.forms import single_form
+from autofuse.plan.schedules.halo import kept_values
 from autofuse.plan.types import Candidate, LaunchConfig
 
 

@@ -13,8 +13,8 @@ import pytest
 
 import autofuse
 from autofuse import AutofuseError, spec, xp
-from autofuse.interop.torch_call import port_of, tensor_call
-from autofuse.interop.torch_device import HOST, IslandPlace
+from autofuse.interop.torch.call import port_of, tensor_call
+from autofuse.interop.torch.device import HOST, IslandPlace
 
 torch = pytest.importorskip("torch")  # an extra of its own
 

@@ -13,7 +13,7 @@ from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.emulator.emulator import Order
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import evaluate, random_inputs
-from autofuse.measure.check import check, reference_of
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.peers.types import BenchError
 from autofuse.zoo.cartpole import cartpole_naive
 from benchmarks.handwritten import VARIANTS, Variant, cartpole_program, kernel_program

@@ -11,18 +11,18 @@ from autofuse.backends.cuda.program import KernelLaunch, cuda_program
 from autofuse.devices import device_named
 from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.frontends import array_api as xp
-from autofuse.frontends.array import TracedArray as Array
-from autofuse.frontends.tracer import spec, trace
+from autofuse.frontends.array_api.array import TracedArray as Array
+from autofuse.frontends.array_api.tracer import spec, trace
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph, Value
-from autofuse.plan.horizontal import side_by_side
-from autofuse.plan.legality import check_group, check_plan
+from autofuse.plan.fusion.horizontal import side_by_side
+from autofuse.plan.fusion.legality import check_group, check_plan
 from autofuse.plan.types import FusionGroup, FusionPlan
 from autofuse.simplify import normal_form
-from autofuse.tuning.candidates import candidate_kernels
 from autofuse.tuning.plans import UNTUNED, baseline_plan, plan_named
-from autofuse.tuning.regions import starts
+from autofuse.tuning.search.candidates import candidate_kernels
+from autofuse.tuning.search.regions import starts
 from autofuse.zoo import zoo_graph
 
 ADAM = normal_form(zoo_graph("adam_16"))

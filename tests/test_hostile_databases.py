@@ -12,7 +12,7 @@ import pytest
 from tuning_records import ENV, WORKLOAD, filled, measurement, timing
 
 from autofuse.records import Timing
-from autofuse.tuning.imported import vetted
+from autofuse.tuning.serve.imported import vetted
 from tuning_db import DatabaseError, Store
 from tuning_db.engine import open_engine
 from tuning_db.transfer import export_lines, import_lines

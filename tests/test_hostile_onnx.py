@@ -16,7 +16,7 @@ from onnx import helper
 from onnx_models import FLOAT, INT64, model, node
 
 from autofuse.errors import AutofuseError
-from autofuse.frontends.onnx_import import load_onnx
+from autofuse.frontends.onnx.read import load_onnx
 
 LOCAL = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
 MOST_BYTES = 1 << 28

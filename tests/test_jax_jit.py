@@ -17,8 +17,9 @@ from toy_device import QUICK
 
 import autofuse
 from autofuse import AutofuseError
-from autofuse.interop import jax_ffi, jax_jit
-from autofuse.tuning import tuner
+from autofuse.interop.jax import ffi as jax_ffi
+from autofuse.interop.jax import jit as jax_jit
+from autofuse.tuning.job import tuner
 
 RNG = np.random.default_rng(5)
 X = RNG.random((6, 8), np.float32)

@@ -13,7 +13,7 @@ import pytest
 from jax_check import check
 
 import autofuse
-from autofuse.frontends.jaxpr import from_jax
+from autofuse.frontends.jax.jaxpr import from_jax
 from autofuse.graph.reference import evaluate
 
 RNG = np.random.default_rng(7)

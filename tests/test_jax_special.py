@@ -13,8 +13,8 @@ import pytest
 from jax_check import check
 
 from autofuse.errors import AutofuseError
-from autofuse.frontends import jax_special
-from autofuse.frontends.jaxpr import from_jax
+from autofuse.frontends.jax import special as jax_special
+from autofuse.frontends.jax.jaxpr import from_jax
 
 RNG = np.random.default_rng(3)
 X = RNG.random(40) + 0.1

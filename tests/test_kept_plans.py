@@ -22,8 +22,8 @@ from autofuse.graph.types import Graph
 from autofuse.plan.types import Candidate
 from autofuse.records import Cost, Measurement
 from autofuse.simplify import normal_form
-from autofuse.tuning import kept
 from autofuse.tuning.plans import baseline_candidate
+from autofuse.tuning.serve import kept
 from tuning_db import Store
 
 KIND = device_named("cpu")

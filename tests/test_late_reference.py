@@ -15,14 +15,17 @@ from autofuse.backends.base import Artifact, Built, CompileError, Program
 from autofuse.devices import DEVICES
 from autofuse.fleet.engine import TuneSlice, tune_slice
 from autofuse.graph.reference import evaluate, random_inputs
-from autofuse.measure import child, references
 from autofuse.measure.first_check import first_check
-from autofuse.measure.session import LateReferenceError, Worker
+from autofuse.measure.truth import references
+from autofuse.measure.worker import child
+from autofuse.measure.worker.session import LateReferenceError, Worker
 from autofuse.measure.workload import Workload, draw_inputs
 from autofuse.records import UNVERIFIED, WRONG, Blame, Trust
-from autofuse.tuning import Progress, TuneResult, served, tune, tuner
+from autofuse.tuning import Progress, TuneResult, tune
 from autofuse.tuning.budget import Budget
+from autofuse.tuning.job import tuner
 from autofuse.tuning.plans import ONE_OP_EACH, PLAINEST
+from autofuse.tuning.serve import served
 from tuning_db import Store
 
 pytestmark = pytest.mark.usefixtures("two_baselines")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autofuse.graph.canonical import canonical
 from autofuse.plan.types import LaunchConfig
-from autofuse.tuning.launches import KernelTimes, LaunchProblem, next_trial
+from autofuse.tuning.search.launches import KernelTimes, LaunchProblem, next_trial
 from autofuse.zoo import zoo_graph
 from benchmarks.record import settings_asked
 from search_spaces import CpuLaunchSpace, FusionSpace

@@ -10,9 +10,8 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
-from autofuse.plan.forms import Demand, Form
-from autofuse.plan.groups import group_of, is_source, needed_outputs, ordered_plan
-from autofuse.plan.legality import (
+from autofuse.plan.fusion.groups import group_of, is_source, needed_outputs, ordered_plan
+from autofuse.plan.fusion.legality import (
     MAX_BUFFERS,
     MAX_NODES,
     GroupVerdict,
@@ -20,6 +19,7 @@ from autofuse.plan.legality import (
     check_group,
     check_plan,
 )
+from autofuse.plan.schedules.forms import Demand, Form
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError
 from autofuse.zoo import zoo_graph
 

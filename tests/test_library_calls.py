@@ -14,26 +14,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moved_products import moved_product
 
-from autofuse.backends import cpu
-from autofuse.backends.onednn import OneDnnError
+from autofuse.backends.cpu import backend as cpu
+from autofuse.backends.cpu.onednn import OneDnnError
 from autofuse.devices import DEVICES
 from autofuse.frontends import array_api as xp
-from autofuse.frontends.array import TracedArray as Array
-from autofuse.frontends.tracer import spec, trace
+from autofuse.frontends.array_api.array import TracedArray as Array
+from autofuse.frontends.array_api.tracer import spec, trace
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel.dialects import CUDA, C
-from autofuse.kernel.gemm import library_of
-from autofuse.kernel.onednn import DnnlCall, dnnl_group, pieces
+from autofuse.kernel.library.gemm import library_of
+from autofuse.kernel.library.onednn import DnnlCall, dnnl_group, pieces
+from autofuse.kernel.text.dialects import CUDA, C
 from autofuse.ops.convolution import conv_attrs
 from autofuse.ops.dtypes import DType
 from autofuse.ops.views import View
-from autofuse.plan.groups import group_of, is_source
-from autofuse.plan.products import folded_moves, product_of
+from autofuse.plan.fusion.groups import group_of, is_source
+from autofuse.plan.fusion.products import folded_moves, product_of
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
-from autofuse.tuning.launches import LaunchProblem
+from autofuse.tuning.search.launches import LaunchProblem
 from search_spaces import CpuLaunchSpace
 
 LAST, KERNEL_LAST = (0, 3, 1, 2), (3, 2, 0, 1)

@@ -10,22 +10,23 @@ from emulation import library_of, one_kernel, run_kernel
 from stencils import chain, padded
 from unrolled_plans import GRAPH, candidate, fused, whole
 
-from autofuse.backends import cpu
+from autofuse.backends.cpu import backend as cpu
 from autofuse.backends.registry import CPU_BACKEND
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel import emit, values
-from autofuse.kernel.emit import Emitter, LoweringError
-from autofuse.kernel.ir import Kernel, expressions, statements, walk
+from autofuse.kernel.elements import values
+from autofuse.kernel.ir import emit
+from autofuse.kernel.ir.emit import Emitter, LoweringError
+from autofuse.kernel.ir.types import Kernel, expressions, statements, walk
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.passes.split_lanes import MOST_PARTS
-from autofuse.kernel.render import render_c
-from autofuse.measure.check import check, reference_of
+from autofuse.kernel.text.c.render import render_c
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Sym
-from autofuse.plan.groups import is_source
+from autofuse.plan.fusion.groups import is_source
 from autofuse.plan.types import FusionGroup, LaunchConfig
 from autofuse.records import FailureKind
 from autofuse.tuning.evaluate import build

@@ -12,7 +12,7 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph, Value
-from autofuse.tuning.cover import cover_problem
+from autofuse.tuning.search.cover import cover_problem
 
 STATES, TRIP = 300, 3
 

@@ -33,9 +33,9 @@ from autofuse.backends.emulator.emulator import Emulated
 from autofuse.backends.emulator.maps import as_argument, encoded
 from autofuse.devices import DEVICES
 from autofuse.graph.reference import evaluate, random_inputs
-from autofuse.kernel.tensor_map import MAP_BYTES, TensorMap
+from autofuse.kernel.ir.tensor_map import MAP_BYTES, TensorMap
 from autofuse.ops.dtypes import DType
-from autofuse.plan.groups import ordered_plan
+from autofuse.plan.fusion.groups import ordered_plan
 from autofuse.plan.parameters import GROUP_MMA, Setting
 from autofuse.plan.types import Candidate
 

@@ -10,7 +10,7 @@ import pytest
 
 from autofuse import trace
 from autofuse.frontends import array_api as xp
-from autofuse.frontends.tracer import spec
+from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
@@ -19,10 +19,10 @@ from autofuse.ops import index as ix
 from autofuse.ops.conditions import latest
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Sym
-from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.masks import reach_of
+from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.parameters import LaunchConfig
-from autofuse.plan.tiles import tiles_of
+from autofuse.plan.schedules.masks import reach_of
+from autofuse.plan.schedules.tiles import tiles_of
 from autofuse.plan.types import Candidate, FusionPlan
 from tests.batching import quick_library
 from tests.tile_programs import masked, softmax, whole

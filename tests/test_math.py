@@ -16,8 +16,8 @@ from autofuse.graph.types import Graph
 from autofuse.plan.types import Candidate, LaunchConfig, candidate_from_json
 from autofuse.simplify import forms_of, normal_form
 from autofuse.tuning import plan_named
-from autofuse.tuning.borrowed import Lent, borrow
 from autofuse.tuning.plans import known_plans
+from autofuse.tuning.serve.borrowed import Lent, borrow
 from tuning_db import Store
 
 pytestmark = pytest.mark.usefixtures("two_baselines")

@@ -9,11 +9,17 @@ import numpy as np
 import pytest
 
 from autofuse import spec, trace, xp
-from autofuse.frontends.array import TracedArray
+from autofuse.frontends.array_api.array import TracedArray
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import Noise, Runs, evaluate, random_inputs
-from autofuse.measure.check import WorkloadReference, build_reference, check, poison, reference_of
+from autofuse.measure.check.compare import (
+    WorkloadReference,
+    build_reference,
+    check,
+    poison,
+    reference_of,
+)
 from autofuse.ops.dtypes import DType
 from autofuse.ops.layout import PART_BYTES, laid_out
 from autofuse.ops.types import TensorType

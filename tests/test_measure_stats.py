@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autofuse.measure.compare import verdict
-from autofuse.measure.timing import (
+from autofuse.measure.timing.compare import verdict
+from autofuse.measure.timing.sampling import (
     MeasureError,
     Sampling,
     Stopwatch,

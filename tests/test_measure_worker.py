@@ -16,10 +16,10 @@ from autofuse.backends.cache import BuildCache
 from autofuse.backends.ccompiler import compile_program
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.types import Graph
-from autofuse.measure.lock import DeviceBusy, measurement_lock
-from autofuse.measure.protocol import Comparison, ComparisonFailure
-from autofuse.measure.session import Worker
-from autofuse.measure.timing import MeasureError, Sampling
+from autofuse.measure.timing.sampling import MeasureError, Sampling
+from autofuse.measure.worker.lock import DeviceBusy, measurement_lock
+from autofuse.measure.worker.protocol import Comparison, ComparisonFailure
+from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
 from autofuse.ops.dtypes import DType
 from autofuse.records import Blame, FailureKind
@@ -207,7 +207,7 @@ def test_device_is_measured_on_by_one_at_a_time(
 SCRIPT = """
 import sys
 from tests.test_measure_worker import graph
-from autofuse.measure.session import Worker
+from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
 worker = Worker(Workload(graph()))
 worker.start()

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from autofuse import spec, trace, xp
-from autofuse.measure.folders import OwnFolder, sweep
-from autofuse.measure.session import Worker
-from autofuse.measure.timing import MeasureError
+from autofuse.measure.timing.sampling import MeasureError
+from autofuse.measure.worker.folders import OwnFolder, sweep
+from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload, check_room, needed_bytes
 
 
@@ -46,7 +46,7 @@ def test_what_killed_jobs_left_is_swept_and_nothing_else(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     code = (
         "import os, signal\n"
-        "from autofuse.measure.folders import OwnFolder\n"
+        "from autofuse.measure.worker.folders import OwnFolder\n"
         "kept = OwnFolder()\n"
         "print(kept.path, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -16,10 +16,10 @@ from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.emulator.emulator import Emulated
 from autofuse.graph.reference import evaluate, random_inputs
-from autofuse.kernel import cuda_shape
-from autofuse.kernel.cuda_mma import PIECE, Factor, warp_grid
-from autofuse.kernel.ir import Panel
-from autofuse.measure.check import check, reference_of
+from autofuse.kernel.cuda import shape as cuda_shape
+from autofuse.kernel.cuda.mma import PIECE, Factor, warp_grid
+from autofuse.kernel.ir.types import Panel
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.ops import index as ix
 from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, MMA, NO_MMA, STRICT_MMA, TF32_MMA, Setting
 from benchmarks.sass import BARRIER

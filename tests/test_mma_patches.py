@@ -20,7 +20,7 @@ from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.emulator.emulator import EmulatorError
 from autofuse.frontends import array_api as xp
 from autofuse.graph.canonical import canonical
-from autofuse.kernel import cuda_shape
+from autofuse.kernel.cuda import shape as cuda_shape
 from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, STRICT_MMA, TF32_MMA, Setting
 from benchmarks.sass_convolution import Layer, convolution_graph, convolution_report
 from search_spaces import CudaLaunchSpace

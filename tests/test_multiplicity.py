@@ -8,15 +8,20 @@ from stencils import STEPS, chain, looped, rolled, shrinking
 from unrolled_plans import candidate, fused
 
 from autofuse.graph.builder import GraphBuilder
+from autofuse.graph.surgery.unroll import unrolled_body
 from autofuse.graph.types import Graph, Value
-from autofuse.graph.unroll import unrolled_body
-from autofuse.kernel.ir import statements
+from autofuse.kernel.ir.types import statements
 from autofuse.kernel.lower import extract, lower
-from autofuse.plan import multiplicity
-from autofuse.plan.forms import single_form
-from autofuse.plan.groups import host_loop, is_source
-from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.multiplicity import MOST_REPEATED, Multiplicity, index_counts, may_repeat
+from autofuse.plan.fusion.groups import host_loop, is_source
+from autofuse.plan.fusion.legality import Refusal, check_group
+from autofuse.plan.schedules import multiplicity
+from autofuse.plan.schedules.forms import single_form
+from autofuse.plan.schedules.multiplicity import (
+    MOST_REPEATED,
+    Multiplicity,
+    index_counts,
+    may_repeat,
+)
 from autofuse.plan.types import FusionGroup, LaunchConfig
 from search_spaces import FusionSpace
 

@@ -9,7 +9,7 @@ from test_ops_on_cpu import whole
 
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.types import Graph
-from autofuse.measure.check import reference_of
+from autofuse.measure.check.compare import reference_of
 from autofuse.ops.dtypes import DType
 from autofuse.plan.types import LaunchConfig
 

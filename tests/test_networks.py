@@ -11,8 +11,8 @@ from cli_tools import call, toy_file
 from autofuse.baselines import BASELINES
 from autofuse.errors import AutofuseError
 from autofuse.frontends import array_api as xp
-from autofuse.frontends.array import TracedArray as Array
-from autofuse.frontends.tracer import spec, trace
+from autofuse.frontends.array_api.array import TracedArray as Array
+from autofuse.frontends.array_api.tracer import spec, trace
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
 from autofuse.plan.networks import plan_to_networkx, to_networkx, write_network

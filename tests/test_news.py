@@ -14,9 +14,9 @@ from autofuse.plan.types import FusionGroup, LaunchConfig
 from autofuse.records import Blame, KernelMeasurement
 from autofuse.simplify import normal_form
 from autofuse.tuning.bench import KnownKernel
+from autofuse.tuning.job.sharing import Turns
 from autofuse.tuning.plans import baseline_plan
-from autofuse.tuning.profiling import Kernels
-from autofuse.tuning.sharing import Turns
+from autofuse.tuning.search.profiling import Kernels
 from tuning_db import Store, Unreachable
 
 OTHER_DEVICE = replace(ENV, must=(("isa", "avx512"),))

@@ -10,18 +10,19 @@ from batching import quick_library
 
 import autofuse
 from autofuse import faults
-from autofuse.backends.cpu import program
+from autofuse.backends.cpu.backend import program
 from autofuse.devices import device_named
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import all_specs
-from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.simplify import normal_form
-from autofuse.tuning import compiling, plans, served
+from autofuse.tuning import compiling, plans
 from autofuse.tuning.plans import ONE_OP_EACH, untuned_candidate
+from autofuse.tuning.serve import served
 from benchmarks.fuzz.graphs import random_graph
 from benchmarks.fuzz.moves import moves
 from benchmarks.fuzz.run import run_fuzz

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from autofuse.backends.onednn import OneDnnError, Role, onednn
+from autofuse.backends.cpu.onednn import OneDnnError, Role, onednn
 from autofuse.graph.reference import random_inputs
 from autofuse.peers.types import BenchWorkload
 from benchmarks.contraction_cases import Convolution, Product

@@ -14,17 +14,17 @@ from seeds import seeds
 from test_library_calls import KERNEL_LAST, LAST, candidate, convolution, product, whole
 
 import autofuse
-from autofuse.backends import onednn, onednn_calls
 from autofuse.backends.base import LaunchError
+from autofuse.backends.cpu import onednn, onednn_calls
+from autofuse.backends.cpu.onednn import OneDnn, OneDnnError
+from autofuse.backends.cpu.onednn_calls import does
 from autofuse.backends.machine import multiplies_pairs
-from autofuse.backends.onednn import OneDnn, OneDnnError
-from autofuse.backends.onednn_calls import does
 from autofuse.devices import DEVICES
-from autofuse.frontends.array import TracedArray as Array
+from autofuse.frontends.array_api.array import TracedArray as Array
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel.onednn import dnnl_group
+from autofuse.kernel.library.onednn import dnnl_group
 from autofuse.ops.spec import spec_of
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.types import Candidate, LaunchConfig

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from autofuse import trace
 from autofuse.backends.cuda.devices import TARGETS
 from autofuse.frontends import array_api as xp
-from autofuse.frontends.tracer import spec
+from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel.cuda_shape import shared_bytes
-from autofuse.kernel.ir import Local, statements
+from autofuse.kernel.cuda.shape import shared_bytes
+from autofuse.kernel.ir.types import Local, statements
 from autofuse.kernel.lower import extract, lower
-from autofuse.plan.legality import check_group
-from autofuse.plan.online import Online, online_of
+from autofuse.plan.fusion.legality import check_group
 from autofuse.plan.parameters import LaunchConfig
-from autofuse.plan.tiles import tiles_of
+from autofuse.plan.schedules.online import Online, online_of
+from autofuse.plan.schedules.tiles import tiles_of
 from autofuse.plan.types import Candidate, FusionPlan
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace
 from search_spaces.cpu_rows import one_pass_options

@@ -20,7 +20,7 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import Noise, evaluate, fold_error
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.ir import expressions, statements, walk
+from autofuse.kernel.ir.types import expressions, statements, walk
 from autofuse.kernel.lower import lower
 from autofuse.ops import spec as table
 from autofuse.ops.dtypes import DType
@@ -28,9 +28,9 @@ from autofuse.ops.pull import Index, Pull
 from autofuse.ops.scalar import Call, Expr
 from autofuse.ops.spec import Family, Motion, OpSpec, Sample, all_specs, spec_of
 from autofuse.ops.types import OpCall, TensorType
-from autofuse.plan.groups import is_inline, is_source
-from autofuse.plan.legality import check_group
-from autofuse.plan.partition import is_rematerialisable
+from autofuse.plan.fusion.groups import is_inline, is_source
+from autofuse.plan.fusion.legality import check_group
+from autofuse.plan.fusion.partition import is_rematerialisable
 from autofuse.plan.types import FusionGroup, LaunchConfig
 from search_spaces.cuda import CudaLaunchSpace
 

@@ -12,9 +12,9 @@ from expr_eval import draw
 
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.types import Graph, Value
-from autofuse.measure.check import CheckResult, WorkloadReference, check, reference_of
+from autofuse.measure.check.compare import CheckResult, WorkloadReference, check, reference_of
 from autofuse.ops.spec import Family, OpSpec, Sample, all_specs
-from autofuse.plan.groups import group_of, is_source
+from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
 CASES = {

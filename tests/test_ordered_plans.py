@@ -20,8 +20,8 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
-from autofuse.plan.groups import host_loop, in_one_order, ordered_plan
-from autofuse.plan.legality import check_plan
+from autofuse.plan.fusion.groups import host_loop, in_one_order, ordered_plan
+from autofuse.plan.fusion.legality import check_plan
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError, candidate_from_json
 from autofuse.tuning.problem import default_candidate
 from autofuse.zoo import zoo_graph

@@ -40,7 +40,11 @@ def test_every_file_that_is_no_python_is_named_as_data(tmp_path: Path) -> None:
     copy_source(ROOT, tmp_path / "source")
     data = {name for name in files_of(tmp_path / "source") if not name.endswith(".py")}
     assert data == packaged_data(tmp_path / "source")
-    for name in ("autofuse/py.typed", "autofuse/backends/pool.c", "autofuse/kernel/prelude/c.h"):
+    for name in (
+        "autofuse/py.typed",
+        "autofuse/backends/cpu/pool.c",
+        "autofuse/kernel/text/prelude/c.h",
+    ):
         assert name in data
 
 

@@ -18,10 +18,10 @@ from autofuse.backends.emulator.emulator import ORDERS
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.plan.groups import group_of, ordered_plan
-from autofuse.plan.packing import packing_of
+from autofuse.plan.fusion.groups import group_of, ordered_plan
 from autofuse.plan.parameters import LaunchConfig
-from autofuse.plan.schedule import Run, schedule
+from autofuse.plan.program.packing import packing_of
+from autofuse.plan.program.schedule import Run, schedule
 from autofuse.plan.types import Candidate
 from tests.tile_programs import PROGRAMS
 from tests.weighted import (

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofuse import trace
-from autofuse.frontends.tracer import spec
+from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel.ir import Local, TileProduct, Transpose, statements
+from autofuse.kernel.ir.types import Local, TileProduct, Transpose, statements
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.passes import C_PASSES, exact_copies, run_passes
-from autofuse.measure.check import check, reference_of
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.plan.parameters import MICRO, LaunchConfig

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from parameter_graphs import GRAPHS
 
-from autofuse.backends import cpu
+from autofuse.backends.cpu import backend as cpu
 from autofuse.backends.cuda import program as cuda
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel.cuda_settings import Settings
-from autofuse.kernel.render import render_c
-from autofuse.kernel.render_cuda import render_cuda
-from autofuse.measure.check import check, reference_of
-from autofuse.plan.groups import group_of, is_source
+from autofuse.kernel.cuda.settings import Settings
+from autofuse.kernel.text.c.render import render_c
+from autofuse.kernel.text.cuda.render import render_cuda
+from autofuse.measure.check.compare import check, reference_of
+from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.parameters import (
     BODY,
     C_LAUNCH,
@@ -34,7 +34,7 @@ from autofuse.plan.parameters import (
     check_launch,
 )
 from autofuse.plan.parameters_page import launch_parameters_page
-from autofuse.plan.schedule import Run, kernel_runs, schedule
+from autofuse.plan.program.schedule import Run, kernel_runs, schedule
 from autofuse.plan.stored import FORMER, stored_launch
 from autofuse.plan.types import (
     Candidate,
@@ -45,7 +45,7 @@ from autofuse.plan.types import (
     candidate_from_json,
 )
 from autofuse.tuning import compile
-from autofuse.tuning.launches import launch_of
+from autofuse.tuning.search.launches import launch_of
 from autofuse.zoo import zoo_graph
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace
 from search_spaces.launch import LaunchSpace

@@ -12,15 +12,12 @@ from pathlib import Path
 import pytest
 from fleet_work import build_anywhere, ray_engine, task
 
-from autofuse.backends import parcels
 from autofuse.backends.base import CompileError, Program, Source
 from autofuse.backends.cache import BuildCache
 from autofuse.backends.ccompiler import compile_program
-from autofuse.backends.cpu import FLAGS
-from autofuse.backends.cpu_target import NATIVE
-from autofuse.backends.library import load
-from autofuse.backends.machine import instruction_flags, isa_digest
-from autofuse.backends.parcels import (
+from autofuse.backends.cpu import parcels
+from autofuse.backends.cpu.backend import FLAGS
+from autofuse.backends.cpu.parcels import (
     Parcel,
     cpu_target_here,
     feature_flags,
@@ -28,6 +25,9 @@ from autofuse.backends.parcels import (
     pack_program,
     unpack_parcel,
 )
+from autofuse.backends.cpu.target import NATIVE
+from autofuse.backends.library import load
+from autofuse.backends.machine import instruction_flags, isa_digest
 from autofuse.backends.toolchain import find_compiler
 from autofuse.errors import Blame
 from autofuse.fleet.engine import SliceResult

@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-from autofuse.kernel.ir import Assign, Fold, Kernel, Let, Local, Loop, Param, Stmt, Store, Var
+from autofuse.kernel.ir.types import Assign, Fold, Kernel, Let, Local, Loop, Param, Stmt, Store, Var
 from autofuse.kernel.passes import block_folds, drop_dead, fuse_lanes, lanes_inward, verify
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, Load, Sym, call

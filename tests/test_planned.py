@@ -20,10 +20,10 @@ from autofuse.errors import AutofuseError
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
-from autofuse.measure.check import check, reference_of
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.plan.types import candidate_from_json
 from autofuse.tuning import compare, compile, plan_named, tune
-from autofuse.tuning.planned import plan_for
+from autofuse.tuning.job.planned import plan_for
 from autofuse.zoo import zoo_graph
 from search_spaces import CudaLaunchSpace
 

@@ -23,14 +23,15 @@ from autofuse.devices import DEVICES
 from autofuse.enumerate.enumeration import CUT_SHORT, UNNAMED, enumerate_groups
 from autofuse.enumerate.windows import windows
 from autofuse.graph.canonical import canonical
-from autofuse.plan.legality import check_plan
+from autofuse.plan.fusion.legality import check_plan
 from autofuse.records import Blame
-from autofuse.tuning import Progress, budget, tune, tuner
+from autofuse.tuning import Progress, budget, tune
 from autofuse.tuning.budget import LEAST_SOLVING_S, Budget, Share, solving
-from autofuse.tuning.candidates import candidate_kernels
-from autofuse.tuning.cover import cover_problem
-from autofuse.tuning.exact import ExactSearch, Goal
-from autofuse.tuning.regions import plan_by_bounds
+from autofuse.tuning.job import tuner
+from autofuse.tuning.search.candidates import candidate_kernels
+from autofuse.tuning.search.cover import cover_problem
+from autofuse.tuning.search.exact import ExactSearch, Goal
+from autofuse.tuning.search.regions import plan_by_bounds
 from benchmarks.planning import mixed
 from search_spaces import FusionSpace
 

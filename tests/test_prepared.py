@@ -14,8 +14,8 @@ from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph
 from autofuse.ops.dtypes import DType
-from autofuse.plan.binding import groups_once
-from autofuse.plan.prepared import mixes, prepared
+from autofuse.plan.fusion.prepared import mixes, prepared
+from autofuse.plan.program.binding import groups_once
 from autofuse.tuning import plan_named
 from tests.weighted import dequantising
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autofuse.kernel.dialects import CUDA, C
-from autofuse.kernel.expressions import expression
+from autofuse.kernel.text.dialects import CUDA, C
+from autofuse.kernel.text.expressions import expression
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, call, cast
 

@@ -19,24 +19,24 @@ from autofuse.cost.bounds import NOMINAL, plan_bound_us
 from autofuse.cover import k_best
 from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.frontends import array_api as xp
-from autofuse.frontends.array import TracedArray as Array
-from autofuse.frontends.tracer import spec, trace
-from autofuse.graph import composites
+from autofuse.frontends.array_api.array import TracedArray as Array
+from autofuse.frontends.array_api.tracer import spec, trace
 from autofuse.graph.canonical import canonical
+from autofuse.graph.composites import layers as composites
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
-from autofuse.kernel.dialects import CUDA, C
-from autofuse.kernel.gemm import library_product, uses_blas
+from autofuse.kernel.library.gemm import library_product, uses_blas
+from autofuse.kernel.text.dialects import CUDA, C
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import spec_of
 from autofuse.ops.views import row_major
-from autofuse.plan.legality import check_group, check_plan
-from autofuse.plan.partition import plan_with_moves
-from autofuse.plan.products import folded_moves, product_of, with_moves
+from autofuse.plan.fusion.legality import check_group, check_plan
+from autofuse.plan.fusion.partition import plan_with_moves
+from autofuse.plan.fusion.products import folded_moves, product_of, with_moves
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, Refusal
-from autofuse.tuning.cover import cover_problem
 from autofuse.tuning.plans import DEFAULT_PLAN, fused_candidate, plan_named
+from autofuse.tuning.search.cover import cover_problem
 from autofuse.zoo import zoo_graph
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace, FusionSpace
 from search_spaces.launch import first_option

@@ -14,8 +14,8 @@ from autofuse import xp
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.measure.references import reference_key
-from autofuse.measure.timing import MeasureError
+from autofuse.measure.timing.sampling import MeasureError
+from autofuse.measure.truth.references import reference_key
 from autofuse.measure.workload import Workload
 from autofuse.ops.dtypes import DType
 from autofuse.simplify import RULES, agreement, forms_of, normal_form, rule, simplify

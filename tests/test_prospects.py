@@ -16,12 +16,12 @@ from autofuse.cover import CoverProblem, Piece, no_limit
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
 from autofuse.plan.types import FusionGroup, LaunchConfig
-from autofuse.tuning.allocation import Allocation, Outlook
-from autofuse.tuning.exact import ExactSearch, Goal
-from autofuse.tuning.launches import KernelTimes, LaunchProblem, adopted, parameter_of
 from autofuse.tuning.plans import baseline_plan
-from autofuse.tuning.profiling import Kernels
-from autofuse.tuning.prospects import UNJUDGED, expectations, prospect
+from autofuse.tuning.search.allocation import Allocation, Outlook
+from autofuse.tuning.search.exact import ExactSearch, Goal
+from autofuse.tuning.search.launches import KernelTimes, LaunchProblem, adopted, parameter_of
+from autofuse.tuning.search.profiling import Kernels
+from autofuse.tuning.search.prospects import UNJUDGED, expectations, prospect
 from autofuse.zoo import zoo_graph
 from search_spaces import CpuLaunchSpace
 from search_spaces.tile_facts import TILE_PARAMETERS

@@ -19,23 +19,23 @@ from autofuse import spec, trace, xp
 from autofuse.backends.base import Artifact
 from autofuse.graph.reference import evaluate
 from autofuse.measure.device import Arrays, CheckedRun
-from autofuse.measure.protocol import MeasureJob, ProfileJob
-from autofuse.measure.racing import RACE, STEPS, Race, has_lost
-from autofuse.measure.timing import (
+from autofuse.measure.timing.racing import RACE, STEPS, Race, has_lost
+from autofuse.measure.timing.sampling import (
     ProfileSamples,
     Sampling,
     Stopwatch,
     collect,
     collect_profile,
 )
-from autofuse.measure.worker import WorkloadRunner
+from autofuse.measure.worker.process import WorkloadRunner
+from autofuse.measure.worker.protocol import MeasureJob, ProfileJob
 from autofuse.measure.workload import Workload
 from autofuse.ops.types import TensorType
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.simplify import normal_form
 from autofuse.tuning.bench import KnownKernel, Profiled
 from autofuse.tuning.plans import baseline_plan
-from autofuse.tuning.profiling import LEAST_SHARE, Kernels
+from autofuse.tuning.search.profiling import LEAST_SHARE, Kernels
 
 FEW, NEAR = STEPS[0][0], STEPS[-1][1]
 

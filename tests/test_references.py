@@ -11,9 +11,9 @@ import pytest
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.measure import references
-from autofuse.measure.check import reference_of
-from autofuse.measure.references import (
+from autofuse.measure.check.compare import reference_of
+from autofuse.measure.truth import references
+from autofuse.measure.truth.references import (
     Preparation,
     load_or_make,
     prepare,

@@ -9,9 +9,9 @@ from cli_tools import Call, call, toy_file
 
 from autofuse.baselines import BASELINES
 from autofuse.graph.canonical import canonical
-from autofuse.tuning.explain import boundary_pairs
+from autofuse.tuning.explain.explain import boundary_pairs
+from autofuse.tuning.explain.refusals import Kept, kept_apart
 from autofuse.tuning.plans import baseline_plan
-from autofuse.tuning.refusals import Kept, kept_apart
 from autofuse.zoo import zoo_graph
 
 

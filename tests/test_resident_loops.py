@@ -16,8 +16,8 @@ from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.cuda.program import CudaProgram, KernelLaunch, LoopAction, cuda_program
 from autofuse.frontends import array_api as xp
-from autofuse.frontends.array import TracedArray as Array
-from autofuse.frontends.tracer import spec, trace
+from autofuse.frontends.array_api.array import TracedArray as Array
+from autofuse.frontends.array_api.tracer import spec, trace
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.plan.parameters import RESIDENT, Setting

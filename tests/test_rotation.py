@@ -12,17 +12,25 @@ from hypothesis import strategies as st
 from unrolled_plans import candidate, fused
 
 from autofuse.graph.canonical import canonical
-from autofuse.graph.composites_moves import overwrite, slice_at
+from autofuse.graph.composites.moves import overwrite, slice_at
 from autofuse.graph.loops import LoopBodyWriter, LoopWriter, WhileWriter
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.limits import usable_cores
 from autofuse.ops.dtypes import DType
-from autofuse.plan.groups import group_of, is_source, ordered_plan
-from autofuse.plan.rotation import MOST_TURNS, Ring, rings_of
-from autofuse.plan.schedule import Copy, Repeat, Schedule, Step, While, kernel_runs, schedule
+from autofuse.plan.fusion.groups import group_of, is_source, ordered_plan
+from autofuse.plan.program.rotation import MOST_TURNS, Ring, rings_of
+from autofuse.plan.program.schedule import (
+    Copy,
+    Repeat,
+    Schedule,
+    Step,
+    While,
+    kernel_runs,
+    schedule,
+)
 from autofuse.plan.types import LaunchConfig
-from autofuse.tuning.launches import LaunchProblem, proposals
+from autofuse.tuning.search.launches import LaunchProblem, proposals
 from search_spaces import CpuLaunchSpace
 
 ROWS, COLUMNS = 6, 40

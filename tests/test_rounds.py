@@ -7,12 +7,12 @@ from collections.abc import Callable
 from slow_bench import SlowBench
 
 from autofuse.frontends import array_api as xp
-from autofuse.frontends.tracer import spec, trace
+from autofuse.frontends.array_api.tracer import spec, trace
 from autofuse.graph.types import Graph
 from autofuse.plan.types import FusionPlan
 from autofuse.simplify import normal_form
 from autofuse.tuning.plans import baseline_plan
-from autofuse.tuning.profiling import SIDE_BY_SIDE, Kernels
+from autofuse.tuning.search.profiling import SIDE_BY_SIDE, Kernels
 from search_spaces import FusionSpace
 from search_spaces.launch import first_option
 

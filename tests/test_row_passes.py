@@ -14,7 +14,7 @@ import autofuse
 from autofuse import spec, xp
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.kernel.ir import Ahead, Kernel, statements
+from autofuse.kernel.ir.types import Ahead, Kernel, statements
 from autofuse.kernel.lower import lower
 from autofuse.kernel.passes import ask_ahead, drop_dead, fuse_lanes, share_divisors, verify
 from autofuse.plan.types import FusionGroup, LaunchConfig

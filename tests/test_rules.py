@@ -16,11 +16,11 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Measurement
-from autofuse.tuning.calibrating import Peaks
-from autofuse.tuning.job import Job
+from autofuse.tuning.job.calibrating import Peaks
+from autofuse.tuning.job.job import Job
+from autofuse.tuning.job.rules import ALL, FAST, Ruled, RulesAsked, measure_rules
 from autofuse.tuning.plans import baseline_candidate
-from autofuse.tuning.prices import Prices
-from autofuse.tuning.rules import ALL, FAST, Ruled, RulesAsked, measure_rules
+from autofuse.tuning.search.prices import Prices
 from benchmarks.planning import mixed
 
 GRAPH = canonical(mixed(24))

@@ -11,9 +11,9 @@ from test_measure_worker import BODIES, N, graph
 from autofuse.backends.base import Artifact, Program, Source
 from autofuse.backends.cache import BuildCache
 from autofuse.backends.ccompiler import compile_program
-from autofuse.measure import sandbox
-from autofuse.measure.session import Worker
-from autofuse.measure.timing import MeasureError, Sampling
+from autofuse.measure.timing.sampling import MeasureError, Sampling
+from autofuse.measure.worker import sandbox
+from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
 from autofuse.records import FailureKind
 

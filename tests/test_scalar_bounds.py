@@ -16,9 +16,9 @@ from autofuse.cost.work import group_work
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
-from autofuse.measure.calibrate_scalar import all_loops, single_loops, told
+from autofuse.measure.calibrate.scalar import all_loops, single_loops, told
 from autofuse.ops.dtypes import DType
-from autofuse.plan.groups import is_source
+from autofuse.plan.fusion.groups import is_source
 from autofuse.simplify import normal_form
 from autofuse.zoo import zoo_graph
 from search_spaces import FusionSpace

@@ -16,15 +16,15 @@ import autofuse
 from autofuse import xp
 from autofuse.errors import AutofuseError
 from autofuse.frontends.errors import FrontendError, TraceError
-from autofuse.frontends.jaxpr import from_jax
+from autofuse.frontends.jax.jaxpr import from_jax
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph, Value
-from autofuse.measure.check import check as checked
-from autofuse.measure.check import reference_of
-from autofuse.plan.groups import group_of
-from autofuse.plan.legality import Refusal, check_group
+from autofuse.measure.check.compare import check as checked
+from autofuse.measure.check.compare import reference_of
+from autofuse.plan.fusion.groups import group_of
+from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig
 
 Shapes = tuple[tuple[int, ...], ...]

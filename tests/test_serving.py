@@ -28,8 +28,8 @@ from autofuse.serving.keys import BundleError, Secret
 from autofuse.serving.make import Contents, make_bundle
 from autofuse.simplify import normal_form
 from autofuse.tuning import plan_named
-from autofuse.tuning.borrowed import distance
 from autofuse.tuning.evaluate import code_of
+from autofuse.tuning.serve.borrowed import distance
 from benchmarks.serving import bench_lookups, bundle_of
 from tuning_db import Store
 
@@ -220,7 +220,7 @@ def test_a_database_lends_plans_of_other_devices(files: Path) -> None:
 def test_a_borrowed_plan_that_is_wrong_here_is_not_served(
     files: Path, monkeypatch: pytest.MonkeyPatch, empty: str
 ) -> None:
-    from autofuse.tuning import borrowed
+    from autofuse.tuning.serve import borrowed
 
     monkeypatch.setattr(borrowed, "_failure", lambda *_: "output 0 is wrong")
     found = autofuse.compile(toy(), device="cpu", bundle=files / "there.bundle", db=empty)

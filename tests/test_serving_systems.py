@@ -70,7 +70,7 @@ def test_a_jax_function_is_served_from_a_bundle(tmp_path: Path, db: str) -> None
 
 def test_islands_of_torch_are_served_from_a_bundle(tmp_path: Path, db: str) -> None:
     torch = pytest.importorskip("torch")  # an extra of its own
-    from autofuse.interop import torch_plans
+    from autofuse.interop.torch import plans as torch_plans
     from autofuse.torch import explain
 
     def score(x: Any) -> Any:

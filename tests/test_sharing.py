@@ -10,8 +10,8 @@ import threading
 import pytest
 from tuning_records import ENV, WORKLOAD, measurement
 
-from autofuse.tuning import sharing
-from autofuse.tuning.sharing import Turns, is_gone
+from autofuse.tuning.job import sharing
+from autofuse.tuning.job.sharing import Turns, is_gone
 from tuning_db import DatabaseError, Lease, Store, Unreachable
 
 

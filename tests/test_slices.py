@@ -17,15 +17,15 @@ from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.enumerate.slices import slices, window_of
 from autofuse.enumerate.structure import Structures
 from autofuse.enumerate.supernodes import supernodes_of
-from autofuse.frontends.tracer import spec
+from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph
-from autofuse.plan.legality import check_plan
+from autofuse.plan.fusion.legality import check_plan
 from autofuse.plan.types import FusionPlan
 from autofuse.simplify import normal_form
-from autofuse.tuning import untuned
 from autofuse.tuning.plans import EXPECTED, baseline_plan, untuned_candidate
+from autofuse.tuning.serve import untuned
 from autofuse.zoo.networks import transformer
 from benchmarks.planning import mixed
 

@@ -12,7 +12,7 @@ from autofuse.plan.types import Candidate
 from autofuse.records import Measurement
 from autofuse.tuning import tune
 from autofuse.tuning.evaluate import Evaluator
-from autofuse.tuning.job import Job
+from autofuse.tuning.job.job import Job
 from autofuse.tuning.plans import EXPECTED
 
 

@@ -14,20 +14,21 @@ from jax_check import check
 import autofuse
 from autofuse import xp
 from autofuse.frontends.errors import TraceError
-from autofuse.graph import GraphWriter, composites_order
+from autofuse.graph import GraphWriter
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
+from autofuse.graph.composites import order as composites_order
 from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph
 from autofuse.kernel.lower import lower
-from autofuse.kernel.render import LONG_BYTES, STACK_BYTES, on_heap
-from autofuse.measure.check import check as checked
-from autofuse.measure.check import reference_of
+from autofuse.kernel.text.c.render import LONG_BYTES, STACK_BYTES, on_heap
+from autofuse.measure.check.compare import check as checked
+from autofuse.measure.check.compare import reference_of
 from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import NUMBERS
 from autofuse.ops.spec import sampled
-from autofuse.plan.groups import group_of
-from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.fusion.groups import group_of
+from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig
 
 ODD = (1.5, -0.0, np.nan, 0.0, np.inf, -np.inf, 1.5, -np.nan, -2.0, 0.0)

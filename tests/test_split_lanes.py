@@ -19,7 +19,7 @@ import autofuse
 from autofuse import spec, xp
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.kernel.ir import Kernel, Loop, statements
+from autofuse.kernel.ir.types import Kernel, Loop, statements
 from autofuse.kernel.lower import lower
 from autofuse.kernel.passes import drop_dead, nest_lanes, split_lanes, unswitch_lanes, verify
 from autofuse.ops import index as ix

@@ -7,17 +7,17 @@ import pytest
 from emulation import OneKernel, library_of, run_kernel
 
 from autofuse import trace
-from autofuse.backends import cpu
 from autofuse.backends.codes import group_code
+from autofuse.backends.cpu import backend as cpu
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.program import unit_of
-from autofuse.frontends.tracer import spec
+from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.lower import extract
-from autofuse.plan.schedule import Ref, Run, schedule
-from autofuse.plan.splitting import HalfOfGroup, splitting_of
+from autofuse.plan.program.schedule import Ref, Run, schedule
+from autofuse.plan.program.splitting import HalfOfGroup, splitting_of
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, Setting
 from search_spaces.splits import busiest, split_options, split_time, tail_options
 from search_spaces.tile_facts import tile_facts

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from cli_tools import call_script
 
-from autofuse.backends import cpu
+from autofuse.backends.cpu import backend as cpu
 from benchmarks.sweep.cases import EXTENTS, SUBJECTS, THREAD_COUNTS, drawn
 from benchmarks.sweep.run import sweep
 from tests.seeds import seeds

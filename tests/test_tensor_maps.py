@@ -24,9 +24,9 @@ from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.emulator.emulator import EmulatorError
 from autofuse.backends.emulator.maps import as_argument, encoded
 from autofuse.graph.canonical import canonical
-from autofuse.kernel.cuda_wgmma import BOXING, GROUP, REGISTERS, registers
-from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.tensor_map import TensorMap
+from autofuse.kernel.cuda.wgmma import BOXING, GROUP, REGISTERS, registers
+from autofuse.kernel.ir.tensor_map import TensorMap
+from autofuse.kernel.text.dialects import CUDA
 from autofuse.ops.dtypes import DType
 from autofuse.plan.parameters import BYTE_GROUP_MMA, GROUP_MMA, HALF_MMA, MAPS, PINGPONG, Setting
 from search_spaces import CudaLaunchSpace

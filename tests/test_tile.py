@@ -13,21 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofuse import trace
-from autofuse.backends import cpu
-from autofuse.frontends.tracer import spec
+from autofuse.backends.cpu import backend as cpu
+from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel.emit import LoweringError
-from autofuse.kernel.ir import Local, TileProduct, Transpose, statements
+from autofuse.kernel.ir.emit import LoweringError
+from autofuse.kernel.ir.types import Local, TileProduct, Transpose, statements
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.passes import C_PASSES, run_passes
-from autofuse.kernel.render_dot import is_dot
-from autofuse.kernel.render_tile import tile_text
+from autofuse.kernel.text.c.dot import is_dot
+from autofuse.kernel.text.c.tile import tile_text
 from autofuse.ops import index as ix
-from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.parameters import DOT, MICRO, PRODUCT, ROW_BLOCK, LaunchConfig
-from autofuse.plan.tiles import row_scratch, tiles_of
+from autofuse.plan.schedules.tiles import row_scratch, tiles_of
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
 from search_spaces import CpuLaunchSpace
 from search_spaces.cpu_tiles import ORDER, REGISTERS, STREAMED, tile_options

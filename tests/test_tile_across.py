@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from autofuse import trace
-from autofuse.backends import cpu
-from autofuse.frontends.tracer import spec
+from autofuse.backends.cpu import backend as cpu
+from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.canonical import canonical
-from autofuse.kernel.ir import Local
+from autofuse.kernel.ir.types import Local
 from autofuse.kernel.lower import extract
 from search_spaces import CpuLaunchSpace
 from tests.test_tile import kernel_statements, launch_of

@@ -9,7 +9,7 @@ import pytest
 
 from autofuse import trace
 from autofuse.frontends import array_api as xp
-from autofuse.frontends.tracer import spec
+from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.plan.types import Candidate, FusionPlan
 from search_spaces import CpuLaunchSpace

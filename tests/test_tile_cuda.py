@@ -20,10 +20,19 @@ from autofuse.frontends import array_api as xp
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel import cuda_shape
-from autofuse.kernel.cuda_tile import thread_tile
-from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.ir import Kernel, Let, Local, Loop, Panel, Param, Stmt, Store, TileProduct
+from autofuse.kernel.cuda import shape as cuda_shape
+from autofuse.kernel.cuda.tile import thread_tile
+from autofuse.kernel.ir.types import (
+    Kernel,
+    Let,
+    Local,
+    Loop,
+    Panel,
+    Param,
+    Stmt,
+    Store,
+    TileProduct,
+)
 from autofuse.kernel.passes import (
     deal_rows,
     drop_dead,
@@ -35,10 +44,11 @@ from autofuse.kernel.passes import (
     verify,
     warp_rows,
 )
+from autofuse.kernel.text.dialects import CUDA
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Load, Sym
-from autofuse.plan.groups import group_of, is_source
+from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.parameters import LaunchSettingError
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces import CudaLaunchSpace

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from autofuse import trace
 from autofuse.frontends import array_api as xp
-from autofuse.frontends.tracer import spec
+from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel.ir import Local, TileProduct, statements
+from autofuse.kernel.ir.types import Local, TileProduct, statements
 from autofuse.kernel.lower import extract, lower
 from autofuse.plan.parameters import MICRO, LaunchConfig
 from autofuse.plan.types import Candidate, FusionPlan

@@ -14,9 +14,9 @@ from autofuse.backends import toolchain
 from autofuse.backends.base import Program, Source
 from autofuse.backends.cache import BuildCache
 from autofuse.backends.ccompiler import compile_program
+from autofuse.backends.cpu.fingerprint import cpu_environment
 from autofuse.backends.cuda import build
 from autofuse.backends.cuda.devices import TARGETS
-from autofuse.backends.fingerprint import cpu_environment
 from autofuse.backends.library import load
 from autofuse.backends.toolchain import Compiler, find_compiler, find_cxx, version_of
 from autofuse.ops.dtypes import DType

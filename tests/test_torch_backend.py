@@ -14,11 +14,12 @@ torch = pytest.importorskip("torch")  # an extra of its own
 from torch import nn  # noqa: E402 - after torch
 
 from autofuse.errors import AutofuseError  # noqa: E402 - after torch
-from autofuse.interop import torch_choice, torch_plans  # noqa: E402 - after torch
-from autofuse.interop.torch_backend import reports  # noqa: E402 - after torch
-from autofuse.interop.torch_choice import Rival  # noqa: E402 - after torch
-from autofuse.interop.torch_options import TorchOptions, options_of  # noqa: E402 - after torch
-from autofuse.interop.torch_report import GraphReport  # noqa: E402 - after torch
+from autofuse.interop.torch import choice as torch_choice  # noqa: E402 - after torch
+from autofuse.interop.torch import plans as torch_plans  # noqa: E402 - after torch
+from autofuse.interop.torch.backend import reports  # noqa: E402 - after torch
+from autofuse.interop.torch.choice import Rival  # noqa: E402 - after torch
+from autofuse.interop.torch.options import TorchOptions, options_of  # noqa: E402 - after torch
+from autofuse.interop.torch.report import GraphReport  # noqa: E402 - after torch
 from autofuse.torch import explain  # noqa: E402 - after torch
 
 
@@ -83,7 +84,7 @@ def test_what_is_tuned_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(torch_plans, "tune", counting)
     monkeypatch.setattr(torch_choice, "_ratios", lambda *_: {"torch's own program": 1.0})
-    monkeypatch.setattr("autofuse.interop.torch_backend.faster_island", lambda *_: None)
+    monkeypatch.setattr("autofuse.interop.torch.backend.faster_island", lambda *_: None)
     made, x = model(), torch.rand(4, 6)
     options = {"max_autotune": True, "budget_s": 4, "db": str(tmp_path / "t.db")}
     for _ in range(2):
@@ -100,7 +101,7 @@ def test_code_of_torch_that_is_faster_stays(
 ) -> None:
     monkeypatch.setattr(torch_plans, "tune", lambda *_, **__: None)
     monkeypatch.setattr(
-        "autofuse.interop.torch_backend.faster_island", lambda *_: Rival("torch's own code", 1.5)
+        "autofuse.interop.torch.backend.faster_island", lambda *_: Rival("torch's own code", 1.5)
     )
     made, x = model(), torch.rand(4, 6)
     options = {"max_autotune": True, "db": str(tmp_path / "t.db")}

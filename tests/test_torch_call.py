@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch")  # an extra of its own
 import autofuse  # noqa: E402 - after torch
 from autofuse import spec, xp  # noqa: E402 - after torch
 from autofuse.errors import AutofuseError  # noqa: E402 - after torch
-from autofuse.interop import torch_exchange  # noqa: E402 - after torch
-from autofuse.interop.torch_call import TensorCall, port_of, tensor_call  # noqa: E402 - after torch
-from autofuse.interop.torch_device import HOST, IslandPlace  # noqa: E402 - after torch
+from autofuse.interop.torch import exchange as torch_exchange  # noqa: E402 - after torch
+from autofuse.interop.torch.call import TensorCall, port_of, tensor_call  # noqa: E402 - after torch
+from autofuse.interop.torch.device import HOST, IslandPlace  # noqa: E402 - after torch
 
 
 class Marked(torch.Tensor):  # type: ignore[misc]  # torch is Any here

@@ -11,8 +11,9 @@ torch = pytest.importorskip("torch")  # an extra of its own
 
 from torch import nn  # noqa: E402 - after torch
 
-from autofuse.interop import torch_choice, torch_plans  # noqa: E402 - after torch
-from autofuse.interop.torch_device import HOST, IslandPlace  # noqa: E402 - after torch
+from autofuse.interop.torch import choice as torch_choice  # noqa: E402 - after torch
+from autofuse.interop.torch import plans as torch_plans  # noqa: E402 - after torch
+from autofuse.interop.torch.device import HOST, IslandPlace  # noqa: E402 - after torch
 from autofuse.torch import explain  # noqa: E402 - after torch
 
 HERE = IslandPlace(HOST)
@@ -25,7 +26,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     torch.manual_seed(0)
     monkeypatch.setenv("AUTOFUSE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(torch_plans, "tune", lambda *_, **__: None)
-    monkeypatch.setattr("autofuse.interop.torch_backend.faster_island", lambda *_: None)
+    monkeypatch.setattr("autofuse.interop.torch.backend.faster_island", lambda *_: None)
 
 
 def says(monkeypatch: pytest.MonkeyPatch, **ratios: float) -> list[str]:

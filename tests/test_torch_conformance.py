@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autofuse.frontends.torch_rules import RULES
+from autofuse.frontends.torch.rules import RULES
 from autofuse.peers.types import BenchError
 from benchmarks.torch_conformance import (
     BROKEN,

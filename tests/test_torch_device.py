@@ -23,16 +23,17 @@ from autofuse.backends.cuda.build import CudaArtifact  # noqa: E402 - after torc
 from autofuse.backends.cuda.launch import CudaPlan  # noqa: E402 - after torch
 from autofuse.devices import DEVICES  # noqa: E402 - after torch
 from autofuse.errors import AutofuseError  # noqa: E402 - after torch
-from autofuse.interop import torch_device, torch_plans  # noqa: E402 - after torch
-from autofuse.interop.torch_backend import islands_of  # noqa: E402 - after torch
-from autofuse.interop.torch_call import Port, port_of, tensor_call  # noqa: E402 - after torch
-from autofuse.interop.torch_device import (  # noqa: E402 - after torch
+from autofuse.interop.torch import device as torch_device  # noqa: E402 - after torch
+from autofuse.interop.torch import plans as torch_plans  # noqa: E402 - after torch
+from autofuse.interop.torch.backend import islands_of  # noqa: E402 - after torch
+from autofuse.interop.torch.call import Port, port_of, tensor_call  # noqa: E402 - after torch
+from autofuse.interop.torch.device import (  # noqa: E402 - after torch
     ISLAND_DEVICES,
     Places,
     event_seconds,
 )
-from autofuse.interop.torch_islands import Cut  # noqa: E402 - after torch
-from autofuse.interop.torch_options import options_of  # noqa: E402 - after torch
+from autofuse.interop.torch.islands import Cut  # noqa: E402 - after torch
+from autofuse.interop.torch.options import options_of  # noqa: E402 - after torch
 from autofuse.torch import explain  # noqa: E402 - after torch
 from benchmarks.dry import DryDriver, dry_run  # noqa: E402 - after torch
 
@@ -309,7 +310,7 @@ def test_a_call_refuses_tensors_of_another_device() -> None:
 
 
 def torch_device_layout() -> Any:
-    from autofuse.interop.torch_layout import dense
+    from autofuse.interop.torch.layout import dense
 
     return dense((4, 8))
 

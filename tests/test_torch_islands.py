@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")  # an extra of its own
 aten = torch.ops.aten
 
-from autofuse.interop.torch_islands import Cut, cut, joined  # noqa: E402 - after torch
+from autofuse.interop.torch.islands import Cut, cut, joined  # noqa: E402 - after torch
 
 
 def refused(*ops: object) -> Callable[[object], str | None]:

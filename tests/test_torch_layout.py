@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autofuse.graph.embed import embedded
 from autofuse.graph.reference import evaluate
+from autofuse.graph.surgery.embed import embedded
 from autofuse.graph.writer import GraphWriter
-from autofuse.interop.torch_layout import agrees, bordered, dense, layout_of
+from autofuse.interop.torch.layout import agrees, bordered, dense, layout_of
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import GraphError
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autofuse.errors import AutofuseError
-from autofuse.interop.torch_saving import Worth, kept
+from autofuse.interop.torch.saving import Worth, kept
 
 SOURCE = Worth(0, 0.0, None, (), False)
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")  # an extra of its own
 
 from torch import nn  # noqa: E402 - after torch
 
-from autofuse.interop import torch_partition  # noqa: E402 - after torch
+from autofuse.interop.torch import partition as torch_partition  # noqa: E402 - after torch
 
 
 @pytest.fixture(autouse=True)

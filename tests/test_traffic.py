@@ -6,7 +6,7 @@ from autofuse.baselines import unfused
 from autofuse.cost.traffic import Traffic, group_traffic, plan_traffic, read_bytes
 from autofuse.graph import Graph, GraphBuilder, Value, canonical
 from autofuse.ops.dtypes import DType
-from autofuse.plan.groups import group_of
+from autofuse.plan.fusion.groups import group_of
 from autofuse.plan.types import FusionGroup
 from autofuse.zoo import zoo_graph
 

@@ -14,9 +14,9 @@ from fake_cuda import FakeDriver
 from fake_cufft import FakeCufft
 
 import autofuse
-from autofuse.backends import pocketfft
 from autofuse.backends.ccompiler import compile_program
-from autofuse.backends.cpu import kernel_code, lacking, program
+from autofuse.backends.cpu import pocketfft
+from autofuse.backends.cpu.backend import kernel_code, lacking, program
 from autofuse.backends.cuda.build import cuda_artifact
 from autofuse.backends.cuda.cufft import CufftError, CufftPlan
 from autofuse.backends.cuda.driver import CupyDriver
@@ -27,19 +27,19 @@ from autofuse.backends.cuda.program import Fft, cuda_program
 from autofuse.backends.library import load
 from autofuse.baselines import BASELINES
 from autofuse.frontends import array_api as xp
-from autofuse.frontends.array import TracedArray as Array
-from autofuse.frontends.tracer import spec, trace
+from autofuse.frontends.array_api.array import TracedArray as Array
+from autofuse.frontends.array_api.tracer import spec, trace
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
-from autofuse.kernel.dialects import CUDA, C
-from autofuse.kernel.gemm import library_of
+from autofuse.kernel.library.gemm import library_of
+from autofuse.kernel.text.dialects import CUDA, C
 from autofuse.ops.dtypes import DType
 from autofuse.ops.library_forms import Transform
 from autofuse.ops.types import GraphError
-from autofuse.plan.legalise import legalise
-from autofuse.plan.legality import check_group
+from autofuse.plan.fusion.legalise import legalise
+from autofuse.plan.fusion.legality import check_group
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, Refusal
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace
 from search_spaces.launch import first_option
@@ -223,12 +223,12 @@ def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> Any:
         raise pocketfft.PocketfftMissing("Fourier transforms by a library need NumPy 2")
 
-    monkeypatch.setattr("autofuse.backends.cpu.pocketfft_table", missing)
+    monkeypatch.setattr("autofuse.backends.cpu.backend.pocketfft_table", missing)
     assert "need NumPy 2" in lacking(candidate)
 
 
 def test_its_code_names_the_library() -> None:
-    from autofuse.plan.schedule import Run, schedule
+    from autofuse.plan.program.schedule import Run, schedule
 
     graph = transform("fft", (4, 64), 1)
     (run,) = schedule(graph, alone(graph, LIBRARY)).steps

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from autofuse import trace
 from autofuse.frontends import array_api as xp
-from autofuse.frontends.tracer import spec
+from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel.ir import Local, Transpose, statements
+from autofuse.kernel.ir.types import Local, Transpose, statements
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.passes import C_PASSES, run_passes
-from autofuse.measure.check import check, reference_of
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig
 from search_spaces import CpuLaunchSpace
 from search_spaces.launch import first_option

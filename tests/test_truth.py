@@ -16,10 +16,12 @@ from autofuse import spec, trace, xp
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import Noise, Runs, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.measure import truth, truth_products, truth_text
-from autofuse.measure.check import reference_of
-from autofuse.measure.truth import CompiledRuns, LateTruthError, expected
-from autofuse.measure.truth_checks import difference
+from autofuse.measure.check.compare import reference_of
+from autofuse.measure.truth import compiled as truth
+from autofuse.measure.truth import products as truth_products
+from autofuse.measure.truth import text as truth_text
+from autofuse.measure.truth.checks import difference
+from autofuse.measure.truth.compiled import CompiledRuns, LateTruthError, expected
 from autofuse.ops.convolution import conv_attrs
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import all_specs

@@ -23,7 +23,8 @@ from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
 from autofuse.plan.types import Candidate
 from autofuse.records import FailureKind, Measurement, SessionRow
-from autofuse.tuning import Progress, TuneResult, best_plan, compare, tune, tuner
+from autofuse.tuning import Progress, TuneResult, best_plan, compare, tune
+from autofuse.tuning.job import tuner
 from autofuse.zoo import zoo_graph
 from tuning_db import Store
 

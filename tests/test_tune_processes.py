@@ -59,7 +59,7 @@ def worker_of(pid: int) -> int:
             words = (path.parent / "cmdline").read_bytes()
         except OSError:  # it ended meanwhile
             continue
-        if parent == pid and b"autofuse.measure.worker" in words:
+        if parent == pid and b"autofuse.measure.worker.process" in words:
             return os.pidfd_open(int(path.parent.name))
     raise AssertionError(f"process {pid} has no worker")
 

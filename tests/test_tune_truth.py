@@ -15,20 +15,21 @@ import pytest
 from test_tune import after, toy, tune_toy
 from toy_device import TOY, toy_kind, workload
 
-from autofuse.backends import cpu
+from autofuse.backends.cpu import backend as cpu
 from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.graph.canonical import canonical, digest
-from autofuse.kernel.ir import Kernel
-from autofuse.measure.protocol import Reply
-from autofuse.measure.session import Worker
-from autofuse.measure.timing import Sampling, summarise
+from autofuse.kernel.ir.types import Kernel
+from autofuse.measure.timing.sampling import Sampling, summarise
+from autofuse.measure.worker.protocol import Reply
+from autofuse.measure.worker.session import Worker
 from autofuse.plan.types import Candidate, LaunchConfig
 from autofuse.records import Blame, Failure, FailureKind, Measurement, Timing
-from autofuse.tuning import best_plan, finals, incumbent
+from autofuse.tuning import best_plan
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.evaluate import Evaluator
-from autofuse.tuning.finals import FinalDecision
-from autofuse.tuning.heartbeat import Heartbeat
+from autofuse.tuning.job import finals, incumbent
+from autofuse.tuning.job.finals import FinalDecision
+from autofuse.tuning.job.heartbeat import Heartbeat
 from autofuse.tuning.plans import baseline_candidate, baseline_plan
 from autofuse.tuning.result import Progress
 from search_spaces import CpuLaunchSpace

@@ -13,7 +13,7 @@ from autofuse.backends.cuda.driver import CudaMissing
 from autofuse.backends.cuda.units import gpu_processes, list_gpus
 from autofuse.backends.machine import host_identity
 from autofuse.measure.hardware import HOST, DeviceUnit
-from autofuse.measure.lock import DeviceBusy, measurement_lock
+from autofuse.measure.worker.lock import DeviceBusy, measurement_lock
 
 FIRST, SECOND = (f"GPU-{n * 4}-{n * 2}-{n * 2}-{n * 2}-{n * 6}" for n in ("00", "01"))
 

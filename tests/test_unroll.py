@@ -19,14 +19,21 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical, digest, text
 from autofuse.graph.readback import read_text
 from autofuse.graph.reference import evaluate, random_inputs
+from autofuse.graph.surgery.unroll import unrolled_body
 from autofuse.graph.types import Graph, Value
-from autofuse.graph.unroll import unrolled_body
-from autofuse.kernel.dialects import C
+from autofuse.kernel.text.dialects import C
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import GraphError
-from autofuse.plan.groups import host_loop
-from autofuse.plan.legality import check_plan
-from autofuse.plan.schedule import Copy, Ref, Repeat, kernel_runs, launches_per_call, schedule
+from autofuse.plan.fusion.groups import host_loop
+from autofuse.plan.fusion.legality import check_plan
+from autofuse.plan.program.schedule import (
+    Copy,
+    Ref,
+    Repeat,
+    kernel_runs,
+    launches_per_call,
+    schedule,
+)
 from autofuse.plan.types import (
     Candidate,
     FusionGroup,

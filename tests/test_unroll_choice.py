@@ -15,13 +15,14 @@ from unrolled_plans import GRAPH, LOOP, TRIP, whole
 
 from autofuse.cost.bounds import NOMINAL
 from autofuse.devices import DEVICES
-from autofuse.kernel.emit import LoweringError
+from autofuse.kernel.ir.emit import LoweringError
 from autofuse.kernel.lower import extract, lower
-from autofuse.plan.legality import check_plan
+from autofuse.plan.fusion.legality import check_plan
 from autofuse.plan.types import FusionGroup, FusionPlan, LaunchConfig, candidate_from_json
-from autofuse.tuning import tune, tuner
-from autofuse.tuning.job import Job
-from autofuse.tuning.profiling import Kernels
+from autofuse.tuning import tune
+from autofuse.tuning.job import tuner
+from autofuse.tuning.job.job import Job
+from autofuse.tuning.search.profiling import Kernels
 from search_spaces import CpuLaunchSpace, FusionSpace
 from search_spaces.fusion import unroll_factors
 

@@ -14,19 +14,19 @@ from autofuse.backends.cuda.program import KernelLaunch, LoopAction, cuda_progra
 from autofuse.baselines import BASELINES
 from autofuse.cost.traffic import plan_traffic
 from autofuse.graph.canonical import canonical
-from autofuse.graph.composites_moves import overwrite, slice_at
+from autofuse.graph.composites.moves import overwrite, slice_at
 from autofuse.graph.loops import LoopWriter
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
-from autofuse.kernel.ir import Loop, Store, statements
+from autofuse.kernel.ir.types import Loop, Store, statements
 from autofuse.kernel.lower import extract, lower
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
-from autofuse.plan.groups import group_of, is_source, ordered_plan
-from autofuse.plan.legalise import legalise
-from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.overwriting import overwrites
-from autofuse.plan.schedule import Copy, Repeat, Run, Schedule, Step, kernel_runs, schedule
+from autofuse.plan.fusion.groups import group_of, is_source, ordered_plan
+from autofuse.plan.fusion.legalise import legalise
+from autofuse.plan.fusion.legality import Refusal, check_group
+from autofuse.plan.fusion.overwriting import overwrites
+from autofuse.plan.program.schedule import Copy, Repeat, Run, Schedule, Step, kernel_runs, schedule
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig
 from benchmarks.fuzz.random_plans import random_candidate
 

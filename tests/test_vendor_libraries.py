@@ -20,7 +20,7 @@ import pytest
 
 from autofuse.backends.cuda import blas, blaslt, cufft, devices, graphs, maps, vendor
 from autofuse.backends.cuda.nvrtc import compile_cubin, nvrtc_version
-from autofuse.measure.worker import _FAULTS
+from autofuse.measure.worker.process import _FAULTS
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError
 

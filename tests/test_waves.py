@@ -15,10 +15,10 @@ from autofuse.cost.amounts import Work
 from autofuse.cost.bounds import work_bound_us
 from autofuse.cost.waves import CEILINGS, Ceiling, full_share, launch_bound_us, makespan_bound
 from autofuse.cost.work import group_work
-from autofuse.frontends.tracer import spec, trace
+from autofuse.frontends.array_api.tracer import spec, trace
 from autofuse.graph.canonical import canonical
-from autofuse.measure.calibrate_cuda import target_calibration
-from autofuse.plan.clusters import live
+from autofuse.measure.calibrate.cuda import target_calibration
+from autofuse.plan.fusion.clusters import live
 
 DTYPES = {"half": "bf16", "tf32": "f32"}
 

@@ -17,7 +17,7 @@ from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.emulator.emulator import EmulatorError
-from autofuse.kernel.cuda_wgmma import (
+from autofuse.kernel.cuda.wgmma import (
     BOXING,
     FETCHING,
     GATHERING,
@@ -27,8 +27,8 @@ from autofuse.kernel.cuda_wgmma import (
     GroupFactor,
     registers,
 )
-from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.ir import Panel
+from autofuse.kernel.ir.types import Panel
+from autofuse.kernel.text.dialects import CUDA
 from autofuse.ops import index as ix
 from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, LaunchSettingError, Setting
 from benchmarks.sass import kernel_code

@@ -20,8 +20,8 @@ from autofuse.backends.emulator.emulator import ORDERS, Emulated
 from autofuse.baselines import BASELINES
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.measure.check import check, reference_of
-from autofuse.plan.legality import check_plan
+from autofuse.measure.check.compare import check, reference_of
+from autofuse.plan.fusion.legality import check_plan
 from autofuse.plan.types import FusionPlan, LaunchConfig
 from autofuse.simplify import normal_form
 from autofuse.tuning.plans import baseline_plan

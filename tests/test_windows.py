@@ -10,9 +10,9 @@ from autofuse.enumerate.windows import live_bytes, windows
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.ops.dtypes import DType
-from autofuse.plan.groups import is_source
-from autofuse.plan.legality import check_plan
-from autofuse.tuning.cover import cover_problem, plan_of_windows
+from autofuse.plan.fusion.groups import is_source
+from autofuse.plan.fusion.legality import check_plan
+from autofuse.tuning.search.cover import cover_problem, plan_of_windows
 from autofuse.zoo.networks import transformer
 from benchmarks.planning import mixed
 

@@ -13,8 +13,8 @@ from jax import lax
 from jax_check import check
 
 from autofuse.frontends.errors import FrontendError
-from autofuse.frontends.jaxpr import from_jax
-from autofuse.graph.composites_windows import (
+from autofuse.frontends.jax.jaxpr import from_jax
+from autofuse.graph.composites.windows import (
     conv,
     conv_input_grad,
     conv_kernel_grad,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from xla_plans import F32, F64, Planned, inputs
 
-from autofuse.baselines.xla_shapes import reduction_kind
+from autofuse.baselines.xla.shapes import reduction_kind
 from autofuse.graph.builder import GraphBuilder
 from autofuse.ops.dtypes import DType
 

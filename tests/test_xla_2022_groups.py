@@ -10,16 +10,16 @@ from random_graphs import random_graph
 from seeds import seeds
 from xla_plans import F32, U32, Planned, inputs
 
-from autofuse.baselines.xla_flow import Flow
-from autofuse.baselines.xla_horizontal import horizontal_loop_fusion
-from autofuse.baselines.xla_instruction_fusion import instruction_fusion
-from autofuse.baselines.xla_merger import fusion_merger
-from autofuse.baselines.xla_multi_output import multi_output_fusion
-from autofuse.baselines.xla_state import XlaState
+from autofuse.baselines.xla.flow import Flow
+from autofuse.baselines.xla.horizontal import horizontal_loop_fusion
+from autofuse.baselines.xla.instruction_fusion import instruction_fusion
+from autofuse.baselines.xla.merger import fusion_merger
+from autofuse.baselines.xla.multi_output import multi_output_fusion
+from autofuse.baselines.xla.state import XlaState
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Value
-from autofuse.plan.groups import reads
+from autofuse.plan.fusion.groups import reads
 from autofuse.plan.types import Candidate, LaunchConfig, candidate_from_json
 
 

@@ -8,8 +8,8 @@ from seeds import seeds
 from xla_plans import F32, F64
 
 from autofuse.baselines import LAUNCH_RULES
-from autofuse.baselines.priority_facts import cycles
-from autofuse.baselines.priority_model import (
+from autofuse.baselines.priority.facts import cycles
+from autofuse.baselines.priority.model import (
     LOOP_EMITTER,
     KernelEmitter,
     OperandTraffic,
@@ -18,8 +18,8 @@ from autofuse.baselines.priority_model import (
     together,
     write_ticks,
 )
-from autofuse.baselines.priority_state import PriorityState
-from autofuse.baselines.xla_launch import H100, Launch, loop_launch_2022, loop_launch_2026
+from autofuse.baselines.priority.state import PriorityState
+from autofuse.baselines.xla.launch import H100, Launch, loop_launch_2022, loop_launch_2026
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph

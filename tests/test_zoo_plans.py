@@ -12,7 +12,7 @@ from test_emulator_plans import failures
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
-from autofuse.measure.check import WorkloadReference, check, reference_of
+from autofuse.measure.check.compare import WorkloadReference, check, reference_of
 from autofuse.plan.types import Candidate
 from autofuse.tuning.plans import baseline_candidate, fused_candidate
 from autofuse.zoo import zoo_graph

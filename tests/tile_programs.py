@@ -9,11 +9,11 @@ import numpy as np
 
 from autofuse import trace
 from autofuse.frontends import array_api as xp
-from autofuse.frontends.tracer import spec
+from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.plan.clusters import live
-from autofuse.plan.groups import needed_outputs
+from autofuse.plan.fusion.clusters import live
+from autofuse.plan.fusion.groups import needed_outputs
 from autofuse.plan.types import FusionGroup
 
 Program = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]

@@ -18,12 +18,13 @@ from autofuse.commands.progress import StopSignals
 from autofuse.cost.bounds import NOMINAL
 from autofuse.devices import DEVICES, DeviceKind
 from autofuse.frontends import spec, trace
-from autofuse.frontends.array import TracedArray
+from autofuse.frontends.array_api.array import TracedArray
 from autofuse.graph.types import Graph
-from autofuse.kernel.dialects import C
+from autofuse.kernel.text.dialects import C
 from autofuse.measure.hardware import HOST, Hardware
-from autofuse.measure.timing import Sampling
-from autofuse.tuning import Progress, tune, tuner
+from autofuse.measure.timing.sampling import Sampling
+from autofuse.tuning import Progress, tune
+from autofuse.tuning.job import tuner
 
 toy = import_module(module_of(EXTENSIONS["A device kind"].file))
 TOY: Backend = toy.BACKEND

@@ -8,10 +8,10 @@ from dataclasses import replace
 from autofuse.baselines import BASELINES
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
+from autofuse.graph.surgery.unroll import unrolled_body
 from autofuse.graph.types import Graph
-from autofuse.graph.unroll import unrolled_body
-from autofuse.plan.groups import group_of
-from autofuse.plan.legalise import legalise
+from autofuse.plan.fusion.groups import group_of
+from autofuse.plan.fusion.legalise import legalise
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from search_spaces import FusionSpace
 

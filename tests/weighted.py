@@ -13,7 +13,7 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.settled import constant_inputs
 from autofuse.graph.types import Graph
-from autofuse.plan.groups import group_of, is_source, ordered_plan
+from autofuse.plan.fusion.groups import group_of, is_source, ordered_plan
 from autofuse.plan.parameters import MICRO, LaunchConfig
 from autofuse.plan.types import Candidate, FusionPlan
 from tests.batching import quick_library

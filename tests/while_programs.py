@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from autofuse.graph.canonical import canonical
-from autofuse.graph.composites import dot
+from autofuse.graph.composites.layers import dot
 from autofuse.graph.loops import BranchWriter, LoopWriter, WhileWriter
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter

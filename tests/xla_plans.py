@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from test_baselines import check_plan
 
 from autofuse.baselines.base import Baseline, BaselineResult, Decision
-from autofuse.baselines.xla_2022 import xla_2022
-from autofuse.baselines.xla_2026 import fused_2026
+from autofuse.baselines.priority.planner import fused_2026
+from autofuse.baselines.xla.planner import xla_2022
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value

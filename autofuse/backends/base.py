@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from autofuse.errors import AutofuseError, Blame
-from autofuse.plan.bound import NOTHING_BOUND, Binding
+from autofuse.plan.program.bound import NOTHING_BOUND, Binding
 
 # What is served from a bundle is loaded without graphs, ops and kernels, which take long to import.
 if TYPE_CHECKING:
     import numpy as np
 
-    from autofuse.kernel.onednn import DnnlCall
+    from autofuse.kernel.library.onednn import DnnlCall
     from autofuse.ops.types import Literal, TensorType
 
 ALIGNMENT = 64

@@ -29,7 +29,7 @@ from autofuse.backends.base import (
     building,
 )
 from autofuse.backends.cache import BuildCache, content_key
-from autofuse.backends.cpu_target import CpuTarget
+from autofuse.backends.cpu.target import CpuTarget
 from autofuse.backends.machine import isa_digest
 from autofuse.backends.sealed import file_content
 from autofuse.backends.toolchain import Compiler, find_compiler

@@ -14,10 +14,10 @@ from autofuse.backends.cache import content_key
 from autofuse.graph.canonical import group_digest, subgraph
 from autofuse.graph.types import Graph
 from autofuse.ops.spec import Family
-from autofuse.plan.groups import reads
-from autofuse.plan.overwriting import in_place
-from autofuse.plan.schedule import Copy, Ref, Repeat, Run, Step, While, schedule
-from autofuse.plan.splitting import splitting_of
+from autofuse.plan.fusion.groups import reads
+from autofuse.plan.fusion.overwriting import in_place
+from autofuse.plan.program.schedule import Copy, Ref, Repeat, Run, Step, While, schedule
+from autofuse.plan.program.splitting import splitting_of
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
 CodeOf = Callable[[Run], str]

@@ -17,15 +17,15 @@ import numpy as np
 
 from autofuse.backends.aligned import OutputPool, aligned_bytes, copied_to
 from autofuse.backends.base import AMX_USED, ArrayType, Artifact, BoundEntry, LaunchError
+from autofuse.backends.cpu.pocketfft import library_tables
+from autofuse.backends.cpu.pool import pool_pointer
 from autofuse.backends.dlpack import host_array
 from autofuse.backends.machine import has_tiles, multiplies_tiles
-from autofuse.backends.pocketfft import library_tables
-from autofuse.backends.pool import pool_pointer
 from autofuse.backends.sealed import load_checked
 from autofuse.errors import AutofuseError, Blame
 
 if TYPE_CHECKING:
-    from autofuse.backends.onednn_calls import PreparedCalls
+    from autofuse.backends.cpu.onednn_calls import PreparedCalls
 
 Arrays = tuple[np.ndarray, ...]
 # Bytes of prepared buffers that nobody has written: NaN in floats.
@@ -54,8 +54,8 @@ def _prepared(artifact: Artifact) -> PreparedCalls | None:
     if not artifact.calls:
         return None
     # Most plans have no such call, and it takes graphs and kernels to say what one is.
-    from autofuse.backends.onednn import OneDnnError
-    from autofuse.backends.onednn_calls import PreparedCalls
+    from autofuse.backends.cpu.onednn import OneDnnError
+    from autofuse.backends.cpu.onednn_calls import PreparedCalls
 
     try:
         return PreparedCalls(artifact.calls)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-from autofuse.backends import cpu
 from autofuse.backends.base import Built, Runnable
 from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.codes import group_code, plan_code
+from autofuse.backends.cpu import backend as cpu
+from autofuse.backends.cpu.fingerprint import cpu_environment
 from autofuse.backends.cuda import blaslt, maps
 from autofuse.backends.cuda import driver as cuda
 from autofuse.backends.cuda.build import build_cuda
@@ -20,14 +21,13 @@ from autofuse.backends.cuda.environment import cuda_environment, target_environm
 from autofuse.backends.cuda.launch import MODES, load_cuda
 from autofuse.backends.cuda.program import CudaProgram, cuda_program
 from autofuse.backends.cuda.program import kernel_code as cuda_kernel_code
-from autofuse.backends.fingerprint import cpu_environment
 from autofuse.backends.library import load_library
 from autofuse.backends.toolchain import find_compiler, find_cxx
 from autofuse.graph.types import Graph
 from autofuse.plan.arithmetic import DEFAULT_MATH, is_relaxed, not_asked
-from autofuse.plan.legality import check_plan
+from autofuse.plan.fusion.legality import check_plan
 from autofuse.plan.parameters import MATH, RELAXED
-from autofuse.plan.schedule import Run
+from autofuse.plan.program.schedule import Run
 from autofuse.plan.types import Candidate, FusionGroup, LaunchConfig, candidate_from_json
 from autofuse.records import Environment
 

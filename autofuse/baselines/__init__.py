@@ -2,16 +2,16 @@
 
 from autofuse.baselines.base import Baseline, BaselineResult, Decision, explain
 from autofuse.baselines.greedy_chains import greedy_chains
-from autofuse.baselines.inductor import inductor
-from autofuse.baselines.inductor_benchmark import inductor_benchmark
+from autofuse.baselines.inductor.benchmark import inductor_benchmark
+from autofuse.baselines.inductor.planner import inductor
 from autofuse.baselines.nnc import nnc
-from autofuse.baselines.nvfuser import nvfuser
-from autofuse.baselines.tensorrt import tensorrt
+from autofuse.baselines.nvfuser.planner import nvfuser
+from autofuse.baselines.priority.planner import xla_2026
+from autofuse.baselines.tensorrt.planner import tensorrt
 from autofuse.baselines.tvm import tvm
 from autofuse.baselines.unfused import unfused
-from autofuse.baselines.xla_2022 import xla_2022
-from autofuse.baselines.xla_2026 import xla_2026
-from autofuse.baselines.xla_launch import LaunchRule, group_launch_2022, group_launch_2026
+from autofuse.baselines.xla.launch import LaunchRule, group_launch_2022, group_launch_2026
+from autofuse.baselines.xla.planner import xla_2022
 from autofuse.errors import AutofuseError
 
 BASELINES: dict[str, Baseline] = {

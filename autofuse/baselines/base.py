@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from autofuse.graph.host_body import host_body
+from autofuse.graph.surgery.host_body import host_body
 from autofuse.graph.types import Graph
 from autofuse.ops.spec import Family
 from autofuse.plan.types import FusionPlan

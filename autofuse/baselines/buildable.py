@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from autofuse.baselines.base import BaselineResult, Decision, node_label
-from autofuse.graph.host_body import host_body
+from autofuse.graph.surgery.host_body import host_body
 from autofuse.graph.types import Graph
-from autofuse.plan.legalise import legalise
-from autofuse.plan.legality import refusal_of
+from autofuse.plan.fusion.legalise import legalise
+from autofuse.plan.fusion.legality import refusal_of
 from autofuse.plan.types import FusionPlan
 
 PASS = "kernel-forms"

@@ -15,8 +15,8 @@ from autofuse.baselines.base import (
 from autofuse.baselines.buildable import buildable
 from autofuse.graph.types import Graph
 from autofuse.patience import look
-from autofuse.plan.clusters import Clusters, live
-from autofuse.plan.partition import is_rematerialisable, plan_of_sets
+from autofuse.plan.fusion.clusters import Clusters, live
+from autofuse.plan.fusion.partition import is_rematerialisable, plan_of_sets
 from autofuse.plan.types import LoopBody
 
 MergeRefusal = tuple[str, str] | None  # the rule that refuses and its reason; None: all agree

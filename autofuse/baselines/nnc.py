@@ -11,7 +11,7 @@ from autofuse.baselines.merging import Fusing, Rules
 from autofuse.graph.types import Graph
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family
-from autofuse.plan.groups import reads
+from autofuse.plan.fusion.groups import reads
 
 PULL, ADJACENT = "pull-producers", "adjacent-groups"
 MAX_ARGUMENTS = 128

@@ -14,7 +14,7 @@ from autofuse.baselines.merging import Fusing, MergeRefusal
 from autofuse.graph.types import Graph
 from autofuse.ops.spec import Family
 from autofuse.patience import look
-from autofuse.plan.clusters import UnionFind
+from autofuse.plan.fusion.clusters import UnionFind
 
 PHASES = ("phase-0", "phase-1", "phase-2")
 MAX_OPS = 256  # relay.FuseOps.max_depth

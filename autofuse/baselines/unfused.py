@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from autofuse.baselines.base import BaselineResult, planned_bodies
 from autofuse.graph.types import Graph, Value
-from autofuse.plan.clusters import live
-from autofuse.plan.groups import ordered_plan
+from autofuse.plan.fusion.clusters import live
+from autofuse.plan.fusion.groups import ordered_plan
 from autofuse.plan.types import FusionGroup
 
 

@@ -17,7 +17,7 @@ from autofuse.graph.types import Graph
 from autofuse.peers.counts import Counts, hlo_counts, inductor_counts
 from autofuse.peers.systems import first_call, require
 from autofuse.peers.types import Arrays, PeerProgram
-from autofuse.plan.schedule import launches_per_call, schedule
+from autofuse.plan.program.schedule import launches_per_call, schedule
 from autofuse.plan.types import Candidate
 from autofuse.runtime.compiled import CompiledPlan
 from autofuse.tuning import compile as compile_plan

@@ -134,7 +134,7 @@ def trained(sizes: tuple[int, ...]) -> Rung:
     inputs, note = random_inputs(written, SEED), "gradients written by hand: jax is not installed"
     graph = written
     if find_spec("jax") is not None:
-        from autofuse.frontends.jaxpr import from_jax
+        from autofuse.frontends.jax.jaxpr import from_jax
 
         graph = canonical(from_jax(programs_case.jax_train_step, *inputs))
         note = "gradients by jax.grad"

@@ -116,7 +116,7 @@ def _alone_or_all(candidate: Candidate) -> list[Candidate]:
 
 def _moved(graph: Graph, plan: Candidate) -> list[Candidate]:
     """The plan of another size, where it is a plan of this graph too."""
-    from autofuse.plan.legality import check_plan
+    from autofuse.plan.fusion.legality import check_plan
 
     try:
         check_plan(graph, plan.plan)

@@ -34,14 +34,14 @@ from autofuse.casestudy.sizes import SIZES, sizes_swept
 from autofuse.devices import timed_device
 from autofuse.limits import usable_cores
 from autofuse.measure.hardware import HOST
-from autofuse.measure.lock import measurement_lock
+from autofuse.measure.worker.lock import measurement_lock
 from autofuse.ops.types import AutofuseError
 from autofuse.peers.interleave import overwriter, take_turns
 from autofuse.peers.types import BenchError
 from autofuse.peers.verify import check
 from autofuse.tuning import tune
 from autofuse.tuning.cache_state import cache_state
-from autofuse.tuning.explain import explain_plan
+from autofuse.tuning.explain.explain import explain_plan
 from autofuse.tuning.result import TuneResult
 
 Say = Callable[[str], None]

@@ -135,7 +135,7 @@ def import_(
 
     All or nothing: a file with a bad line adds nothing.
     """
-    from autofuse.tuning.imported import vetted
+    from autofuse.tuning.serve.imported import vetted
     from tuning_db.transfer import import_lines
 
     # The file is read before a database is made for it.
@@ -188,7 +188,7 @@ def merge(
 
     All or nothing for each of them. A plan that is the best here stays so.
     """
-    from autofuse.tuning.imported import vetted
+    from autofuse.tuning.serve.imported import vetted
     from tuning_db.transfer import merge as merge_one
 
     with Store.open(db) as store:

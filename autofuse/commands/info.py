@@ -88,11 +88,11 @@ def _cuda() -> dict[str, Any]:
 def _libraries() -> dict[str, Any]:
     """What competes with kernels: on device cpu for products, convolutions and transforms, on CUDA
     for products with what follows them."""
-    from autofuse.backends.blas import blas_name
+    from autofuse.backends.cpu.blas import blas_name
+    from autofuse.backends.cpu.onednn import onednn
+    from autofuse.backends.cpu.pocketfft import pocketfft_name
     from autofuse.backends.cuda.blaslt import cublaslt_name
     from autofuse.backends.cuda.maps import tensor_map_name
-    from autofuse.backends.onednn import onednn
-    from autofuse.backends.pocketfft import pocketfft_name
 
     named: dict[str, Callable[[], str]] = {
         "blas": blas_name, "onednn": lambda: onednn().name, "fft": pocketfft_name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from autofuse.graph.host_body import host_body
+from autofuse.graph.surgery.host_body import host_body
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.source import is_scalar_constant
 from autofuse.plan.types import FusionGroup, FusionPlan

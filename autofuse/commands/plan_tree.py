@@ -8,13 +8,13 @@ from typing import Any
 from autofuse.commands.output import amount, duration, plural, size
 from autofuse.cost.traffic import Traffic, group_traffic, plan_traffic, read_bytes
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.dialects import Dialect
-from autofuse.kernel.gemm import library_of
+from autofuse.kernel.library.gemm import library_of
+from autofuse.kernel.text.dialects import Dialect
 from autofuse.ops.control import is_counted
-from autofuse.plan.binding import groups_once
-from autofuse.plan.groups import host_loop
+from autofuse.plan.fusion.groups import host_loop
+from autofuse.plan.program.binding import groups_once
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
-from autofuse.tuning.contests import NAMES
+from autofuse.tuning.explain.contests import NAMES
 
 _NAMED_NODES = 12
 

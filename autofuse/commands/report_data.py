@@ -15,7 +15,7 @@ from autofuse.records import Environment, Measurement, SessionRow, WorkloadRow
 from autofuse.report.facts import Crossing, Implemented, PlanFacts
 from autofuse.report.model import WorkloadReport, by_device, collect
 from autofuse.report.peers import PeersFile, peers_of
-from autofuse.tuning.contests import NAMES, Contest, contested, contests, timed_in
+from autofuse.tuning.explain.contests import NAMES, Contest, contested, contests, timed_in
 from tuning_db import Store
 
 

@@ -34,7 +34,7 @@ from autofuse.graph.keys import input_keys
 from autofuse.graph.types import Graph
 from autofuse.plan.arithmetic import DEFAULT_MATH
 from autofuse.plan.networks import write_network
-from autofuse.plan.schedule import kernel_runs, launches_per_call, schedule
+from autofuse.plan.program.schedule import kernel_runs, launches_per_call, schedule
 from autofuse.plan.types import Candidate
 from autofuse.simplify import normal_form
 
@@ -116,9 +116,9 @@ def _candidate(
 ) -> tuple[str, Candidate]:
     """The plan asked for and its name; asked for none, what `autofuse.compile` would use."""
     from autofuse.tuning import plan_named
-    from autofuse.tuning.kept import kept_untuned
-    from autofuse.tuning.moving import moved_candidates
     from autofuse.tuning.plans import BEST, known_peaks, known_plans
+    from autofuse.tuning.serve.kept import kept_untuned
+    from autofuse.tuning.serve.moving import moved_candidates
 
     if plan is not None:
         named = plan_named(
@@ -165,7 +165,7 @@ def _contests(
     db: str | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Who was timed computing each lone product or convolution; its group is told too."""
-    from autofuse.tuning.contests import plan_contests
+    from autofuse.tuning.explain.contests import plan_contests
 
     found = [contest.to_json() for contest in plan_contests(graph, candidate, kind, db)]
     for one in found:
@@ -198,7 +198,7 @@ def _why(
     name = chosen if chosen in BASELINES else candidate.origin
     if name not in BASELINES:
         from autofuse.commands.boundaries import why_lines
-        from autofuse.tuning.explain import explain_plan
+        from autofuse.tuning.explain.explain import explain_plan
 
         found = explain_plan(graph, candidate, device=kind.name, target=target, db=db)
         data = found.to_json()
@@ -235,8 +235,8 @@ def _spoken(graph: Graph, candidate: Candidate, speaker: DeviceKind) -> Candidat
 
 def _kernels(graph: Graph, candidate: Candidate, speaker: DeviceKind) -> Iterator[dict[str, Any]]:
     """The text of every distinct kernel, in the order they first run."""
-    from autofuse.kernel.gemm import library_of
-    from autofuse.tuning.contests import NAMES
+    from autofuse.kernel.library.gemm import library_of
+    from autofuse.tuning.explain.contests import NAMES
 
     seen: set[tuple[Any, ...]] = set()
     for run in kernel_runs(schedule(graph, candidate).everything):
@@ -255,7 +255,7 @@ def _kernels(graph: Graph, candidate: Candidate, speaker: DeviceKind) -> Iterato
 
 def _kernel_lines(kernels: list[dict[str, Any]], speaker: DeviceKind) -> Iterator[str]:
     names = " and ".join(speaker.dialect.preludes)
-    yield f"/* Each text is compiled after autofuse/kernel/prelude/{names}. */"
+    yield f"/* Each text is compiled after autofuse/kernel/text/prelude/{names}. */"
     for number, kernel in enumerate(kernels):
         ops = ", ".join(f"%{n}" for n in kernel["nodes"])
         yield ""

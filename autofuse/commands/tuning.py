@@ -122,7 +122,7 @@ def _plan_only(
     math: str,
 ) -> None:  # fmt: skip
     """`tune` for a GPU that is not here."""
-    from autofuse.tuning.planned import plan_for
+    from autofuse.tuning.job.planned import plan_for
 
     found = plan_for(
         graph, name=name, device=kind.name, target=target, simplify=simplify, math=math

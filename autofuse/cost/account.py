@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from autofuse.cost.traffic import Traffic, read_bytes, written_bytes
 from autofuse.graph.types import Graph, Value
-from autofuse.plan.binding import groups_of_calls
-from autofuse.plan.groups import host_loop, is_source
-from autofuse.plan.schedule import launches_per_call, schedule
+from autofuse.plan.fusion.groups import host_loop, is_source
+from autofuse.plan.program.binding import groups_of_calls
+from autofuse.plan.program.schedule import launches_per_call, schedule
 from autofuse.plan.types import Candidate, FusionPlan
 
 

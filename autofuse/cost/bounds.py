@@ -13,9 +13,9 @@ from autofuse.cost.scalar_calls import ARITHMETIC, DIVISION, INTEGER, busy_ns, l
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.control import is_counted
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.binding import may_run_once
-from autofuse.plan.groups import host_loop
-from autofuse.plan.schedule import schedule
+from autofuse.plan.fusion.groups import host_loop
+from autofuse.plan.program.binding import may_run_once
+from autofuse.plan.program.schedule import schedule
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 
 

@@ -28,7 +28,7 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops.control import is_counted
 from autofuse.ops.spec import Family
 from autofuse.ops.types import TensorType
-from autofuse.plan.groups import is_inline
+from autofuse.plan.fusion.groups import is_inline
 
 # Iterations after which times are compared, by how many loops are around.
 PERIODS = (12, 4, 2)

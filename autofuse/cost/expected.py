@@ -19,12 +19,10 @@ from autofuse.cost.repeated import kept_us, repeated_work
 from autofuse.cost.work import group_work
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family, Motion
-from autofuse.plan.binding import may_run_once
-from autofuse.plan.clusters import ancestors, bits
-from autofuse.plan.forms import Form
-from autofuse.plan.groups import reads
-from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.online import online_under
+from autofuse.plan.fusion.clusters import ancestors, bits
+from autofuse.plan.fusion.groups import reads
+from autofuse.plan.fusion.legality import Refusal, check_group
+from autofuse.plan.fusion.products import product_of
 from autofuse.plan.parameters import (
     COLUMN_BLOCK,
     MICRO,
@@ -34,8 +32,10 @@ from autofuse.plan.parameters import (
     TRANSPOSE,
     WALK,
 )
-from autofuse.plan.products import product_of
-from autofuse.plan.tiles import Contraction, Tiles, is_packed, tiles_of
+from autofuse.plan.program.binding import may_run_once
+from autofuse.plan.schedules.forms import Form
+from autofuse.plan.schedules.online import online_under
+from autofuse.plan.schedules.tiles import Contraction, Tiles, is_packed, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
 # Panels up to this size stay in a core's own cache from one block of rows to the next.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autofuse.graph.types import Graph
-from autofuse.plan.clusters import needed
+from autofuse.plan.fusion.clusters import needed
 
 
 def always_needed(body: Graph, carries: int) -> frozenset[int]:

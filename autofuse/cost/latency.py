@@ -1,6 +1,6 @@
 """How long scalar operations take from operand to result: what a chain of them is made of.
 
-Latencies are measured once for a machine (`measure/calibrate_chains.py`), in nanoseconds, by name,
+Latencies are measured once for a machine (`measure/calibrate/chains.py`), in nanoseconds, by name,
 type and vector width: `add.f32.256`. At each width a kernel may run, so the least of them counts.
 What is not in the table takes no time: moves, casts, choices, comparisons, minima, operations on
 bits and on whole numbers, which compilers may drop, merge or guess.

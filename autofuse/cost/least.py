@@ -26,13 +26,13 @@ from autofuse.cost.masked import may_be_masked
 from autofuse.cost.scalar_calls import least_ns
 from autofuse.cost.work import group_work, least_elements
 from autofuse.graph.settled import settled
+from autofuse.graph.surgery.unroll import unrolled_body
 from autofuse.graph.types import Graph, Value
-from autofuse.graph.unroll import unrolled_body
 from autofuse.ops.control import is_counted
 from autofuse.ops.spec import Family
-from autofuse.plan.barriers import stands_alone
-from autofuse.plan.clusters import needed
-from autofuse.plan.groups import is_inline, is_source
+from autofuse.plan.fusion.barriers import stands_alone
+from autofuse.plan.fusion.clusters import needed
+from autofuse.plan.fusion.groups import is_inline, is_source
 
 # Iterations written out together, for which it is checked that none computes less.
 UNROLLED = (2, 3)

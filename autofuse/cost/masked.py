@@ -11,9 +11,9 @@ from autofuse.cost.work import group_work, kind_of_arithmetic
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family
-from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.masks import reach_of
-from autofuse.plan.tiles import tiles_of
+from autofuse.plan.fusion.legality import Refusal, check_group
+from autofuse.plan.schedules.masks import reach_of
+from autofuse.plan.schedules.tiles import tiles_of
 
 
 @lru_cache(maxsize=4096)

@@ -26,7 +26,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.scalar import LIBM, Call, Expr, Sym
 from autofuse.ops.spec import Family, Motion
-from autofuse.plan.masks import literal_of
+from autofuse.plan.schedules.masks import literal_of
 
 ReadyTimes = NDArray[np.float64]
 DelayTable = Mapping[DType, Delays]

@@ -1,8 +1,8 @@
 """What fused stencils compute more than once, and what keeping values in tiles costs instead.
 
 A value that is read at shifted places is computed at every index that some item needs it at, or
-once for each tile of rows and the halo around it (`autofuse.plan.halo`), in scratch. Lower bounds
-count neither: a compiler may share what neighbouring lanes compute.
+once for each tile of rows and the halo around it (`autofuse.plan.schedules.halo`), in scratch.
+Lower bounds count neither: a compiler may share what neighbouring lanes compute.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from autofuse.cost.amounts import Work
 from autofuse.cost.bounds import Calibration
 from autofuse.cost.work import group_work
 from autofuse.graph.types import Graph, Value
-from autofuse.plan.forms import Form
-from autofuse.plan.halo import HaloRows, kept_values, tile_extent, tile_rows
-from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.multiplicity import index_counts, may_repeat
+from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.parameters import HALO
+from autofuse.plan.schedules.forms import Form
+from autofuse.plan.schedules.halo import HaloRows, kept_values, tile_extent, tile_rows
+from autofuse.plan.schedules.multiplicity import index_counts, may_repeat
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
 # The repeated computations of a kernel that computes each value once.

@@ -16,7 +16,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.pull import Index
 from autofuse.ops.scalar import LIBM, Call, Expr, Lit, Sym, walk
 from autofuse.ops.spec import Family, Motion
-from autofuse.plan.groups import is_inline
+from autofuse.plan.fusion.groups import is_inline
 
 FLOATS = (DType.F32, DType.F64)
 WHOLE = (DType.I32, DType.I64, DType.U32)

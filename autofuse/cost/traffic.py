@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
-from autofuse.plan.binding import groups_of_calls
-from autofuse.plan.groups import host_loop, reads
-from autofuse.plan.overwriting import stored
+from autofuse.plan.fusion.groups import host_loop, reads
+from autofuse.plan.fusion.overwriting import stored
+from autofuse.plan.program.binding import groups_of_calls
 from autofuse.plan.types import FusionGroup, FusionPlan
 
 # Families whose every output element reads at most one element of each operand.

@@ -24,8 +24,8 @@ from autofuse.ops.control import is_counted
 from autofuse.ops.spec import Family, Motion
 from autofuse.ops.types import OpCall
 from autofuse.patience import look
-from autofuse.plan.groups import is_inline, is_source
-from autofuse.plan.overwriting import stored
+from autofuse.plan.fusion.groups import is_inline, is_source
+from autofuse.plan.fusion.overwriting import stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from autofuse.enumerate.structure import Key, Structures
 from autofuse.enumerate.supernodes import Supernodes
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
-from autofuse.plan.clusters import bits
-from autofuse.plan.prepared import mixes
+from autofuse.plan.fusion.clusters import bits
+from autofuse.plan.fusion.prepared import mixes
 from autofuse.plan.types import FusionGroup
 
 _CHEAP = (Family.ELEMENTWISE, Family.MOVEMENT, Family.RANDOM, Family.SOURCE)

@@ -25,8 +25,8 @@ from autofuse.enumerate.joins import (
 from autofuse.enumerate.structure import Key, Structures
 from autofuse.enumerate.supernodes import Supernodes, supernodes_of
 from autofuse.graph.types import Graph
-from autofuse.plan.clusters import bits
-from autofuse.plan.groups import rank
+from autofuse.plan.fusion.clusters import bits
+from autofuse.plan.fusion.groups import rank
 from autofuse.plan.types import FusionGroup, FusionPlan, LoopBody
 
 Bodies = Mapping[int, Sequence[LoopBody]]

@@ -12,10 +12,10 @@ from autofuse.cost.work import group_work
 from autofuse.enumerate.candidates import GrownState, Judge, KernelOption
 from autofuse.enumerate.supernodes import Supernodes
 from autofuse.graph.types import Value
-from autofuse.plan.barriers import may_be_library
-from autofuse.plan.clusters import bits, connected, mask_of
-from autofuse.plan.groups import is_source, reads
-from autofuse.plan.products import folded_moves
+from autofuse.plan.fusion.barriers import may_be_library
+from autofuse.plan.fusion.clusters import bits, connected, mask_of
+from autofuse.plan.fusion.groups import is_source, reads
+from autofuse.plan.fusion.products import folded_moves
 
 # A value that more supernodes read makes no neighbours of them.
 CROWD = 8

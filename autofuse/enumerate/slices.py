@@ -17,7 +17,7 @@ from autofuse.enumerate.supernodes import Supernodes
 from autofuse.enumerate.windows import Window, cuts_under
 from autofuse.graph.settled import settled
 from autofuse.graph.types import Value
-from autofuse.plan.groups import is_source, reads
+from autofuse.plan.fusion.groups import is_source, reads
 from autofuse.plan.types import FusionGroup
 
 

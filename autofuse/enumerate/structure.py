@@ -7,10 +7,10 @@ from collections.abc import Hashable, Sequence
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
-from autofuse.plan.forms import REDUCTION_ROOTS
-from autofuse.plan.groups import is_inline
-from autofuse.plan.legality import MAX_BUFFERS, MAX_NODES, Refusal, check_group
-from autofuse.plan.multiplicity import may_repeat
+from autofuse.plan.fusion.groups import is_inline
+from autofuse.plan.fusion.legality import MAX_BUFFERS, MAX_NODES, Refusal, check_group
+from autofuse.plan.schedules.forms import REDUCTION_ROOTS
+from autofuse.plan.schedules.multiplicity import may_repeat
 
 Key = tuple[int, ...]
 

@@ -11,13 +11,13 @@ from functools import cached_property
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family, Motion
-from autofuse.plan.barriers import reads_whole_arrays, stands_alone
-from autofuse.plan.clusters import bits, connected, live, mask_of, reach
-from autofuse.plan.groups import is_source, needed_outputs, reads
-from autofuse.plan.legality import check_group
-from autofuse.plan.partition import is_rematerialisable, with_operands
-from autofuse.plan.prepared import mixes
-from autofuse.plan.products import moves_of_products
+from autofuse.plan.fusion.barriers import reads_whole_arrays, stands_alone
+from autofuse.plan.fusion.clusters import bits, connected, live, mask_of, reach
+from autofuse.plan.fusion.groups import is_source, needed_outputs, reads
+from autofuse.plan.fusion.legality import check_group
+from autofuse.plan.fusion.partition import is_rematerialisable, with_operands
+from autofuse.plan.fusion.prepared import mixes
+from autofuse.plan.fusion.products import moves_of_products
 from autofuse.plan.types import Refusal
 
 # Whether joining a node with its one reader only saves a write and a read.

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from autofuse.enumerate.supernodes import Supernodes, supernodes_of
 from autofuse.graph.types import Graph, Value
-from autofuse.plan.clusters import bits
+from autofuse.plan.fusion.clusters import bits
 
 # How far from its even place a cut may move to find a narrow one, as a share of the limit.
 _SLACK = 0.5

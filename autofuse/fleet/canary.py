@@ -11,10 +11,10 @@ from autofuse.devices import DeviceKind, timed_device
 from autofuse.fleet.health import Canary
 from autofuse.frontends import array_api as xp
 from autofuse.frontends import spec, trace
-from autofuse.frontends.array import TracedArray
+from autofuse.frontends.array_api.array import TracedArray
 from autofuse.graph.types import Graph
-from autofuse.measure.session import Worker
-from autofuse.measure.timing import MeasureError, Sampling
+from autofuse.measure.timing.sampling import MeasureError, Sampling
+from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
 from autofuse.simplify import normal_form
 from autofuse.tuning.evaluate import build

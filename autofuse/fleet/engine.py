@@ -87,7 +87,7 @@ def tune_slice(task: TuneSlice, build: Build | None = None) -> SliceResult:
     """Tune here, unless the unit is disturbed; `build`: see `tune`."""
     # Units that do something else are spared these imports.
     from autofuse.fleet.canary import canary_of
-    from autofuse.tuning.tuner import tune
+    from autofuse.tuning.job.tuner import tune
 
     begun = time.perf_counter()
     canary = canary_of(task.device, task.db)

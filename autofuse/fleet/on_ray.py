@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import Any
 
 from autofuse.backends.base import Built, CompileError, CompilerMissing
-from autofuse.backends.cpu_target import CpuTarget
-from autofuse.backends.parcels import Parcel, cpu_target_here, pack_program, unpack_parcel
+from autofuse.backends.cpu.parcels import Parcel, cpu_target_here, pack_program, unpack_parcel
+from autofuse.backends.cpu.target import CpuTarget
 from autofuse.errors import Blame
 from autofuse.fleet.engine import (
     EngineError,

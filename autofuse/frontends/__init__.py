@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from autofuse.frontends.array_api.tracer import Spec, spec, trace
 from autofuse.frontends.errors import FrontendError, TraceError
-from autofuse.frontends.tracer import Spec, spec, trace
 
 __all__ = ["FrontendError", "Spec", "TraceError", "spec", "trace"]

@@ -98,7 +98,7 @@ def _limit(what: int, soft: int, hard: int) -> None:
 
 
 def _answer(out: IO[bytes], read: ReadFile, path: str, space: int) -> None:
-    from autofuse.frontends.jsonfile import dumps
+    from autofuse.frontends.json.file import dumps
 
     try:
         graph, arrays = read()
@@ -150,7 +150,7 @@ def _died(path: str, code: int, limits: tuple[int, int]) -> str:
 
 
 def _received(out: IO[bytes], path: str) -> tuple[Graph, dict[str, np.ndarray]]:
-    from autofuse.frontends.jsonfile import loads
+    from autofuse.frontends.json.file import loads
 
     out.seek(0)
     size = int.from_bytes(out.read(8), "little")

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.graph.handed import constants_outside
 from autofuse.graph.settled import settled
+from autofuse.graph.surgery.handed import constants_outside
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.source import is_scalar_constant
 from autofuse.ops.types import Attrs, Literal, TensorType, make_attrs

@@ -10,7 +10,7 @@ import numpy as np
 
 from autofuse.graph.builder import GraphBuilder, Number
 from autofuse.graph.known import Known, Span
-from autofuse.graph.prune import prune
+from autofuse.graph.surgery.prune import prune
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType, from_numpy
 from autofuse.ops.types import Attrs, GraphError, TensorType, make_attrs

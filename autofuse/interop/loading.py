@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autofuse.errors import AutofuseError
-from autofuse.frontends.jsonfile import load as load_graph
-from autofuse.frontends.onnx_dims import OpenDims
+from autofuse.frontends.json.file import load as load_graph
+from autofuse.frontends.onnx.dims import OpenDims
 from autofuse.graph.types import Graph
 
 if TYPE_CHECKING:
-    from autofuse.interop.onnx_model import OnnxModel
+    from autofuse.interop.onnx.model import OnnxModel
 
 
 def load(
@@ -31,8 +31,8 @@ def load(
             raise AutofuseError(f"{path} is a graph file, whose sizes are known")
         return load_graph(path)
     # What runs a model takes long to import, and a graph file does not need it.
-    from autofuse.frontends.onnx_import import onnx_file
-    from autofuse.interop.onnx_model import OnnxModel
+    from autofuse.frontends.onnx.read import onnx_file
+    from autofuse.interop.onnx.model import OnnxModel
 
     with onnx_file(path) as file:
         given = {name: np.asarray(array) for name, array in (values or {}).items()}

@@ -5,30 +5,30 @@ from __future__ import annotations
 from functools import lru_cache
 
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.block_per_row import BlockPerRow
-from autofuse.kernel.emit import Emitter, LoweringError
-from autofuse.kernel.halo_tiles import HaloTiles
-from autofuse.kernel.ir import Kernel, Param
-from autofuse.kernel.pack_panels import forms_of, input_params
+from autofuse.kernel.elements.block_per_row import BlockPerRow
+from autofuse.kernel.elements.halo_tiles import HaloTiles
+from autofuse.kernel.elements.thread_per_element import ThreadPerElement
+from autofuse.kernel.elements.values import Frame, Landing, memory
+from autofuse.kernel.ir.emit import Emitter, LoweringError
+from autofuse.kernel.ir.types import Kernel, Param
 from autofuse.kernel.passes import run_passes
-from autofuse.kernel.thread_per_element import ThreadPerElement
-from autofuse.kernel.tile import emit_tiles
-from autofuse.kernel.tile_block import TileBlock
-from autofuse.kernel.tile_parts import TileSettings
-from autofuse.kernel.tile_walk import walks
-from autofuse.kernel.values import Frame, Landing, memory
+from autofuse.kernel.tiles.block import TileBlock
+from autofuse.kernel.tiles.pack_panels import forms_of, input_params
+from autofuse.kernel.tiles.parts import TileSettings
+from autofuse.kernel.tiles.tile import emit_tiles
+from autofuse.kernel.tiles.walk import walks
 from autofuse.ops.spec import Family
 from autofuse.patience import look
-from autofuse.plan.forms import Form
-from autofuse.plan.groups import reads
-from autofuse.plan.halo import kept_values, tile_rows
-from autofuse.plan.legality import Refusal, check_group
-from autofuse.plan.overwriting import extract as extract
-from autofuse.plan.overwriting import is_overwritten, windows_only
-from autofuse.plan.packing import PackedOperand, packed_operands, reads_beside
+from autofuse.plan.fusion.groups import reads
+from autofuse.plan.fusion.legality import Refusal, check_group
+from autofuse.plan.fusion.overwriting import extract as extract
+from autofuse.plan.fusion.overwriting import is_overwritten, windows_only
+from autofuse.plan.fusion.reshaped import before_reshapes
 from autofuse.plan.parameters import HALO, LOOP_UNROLL, MERGE, STAGE, TILE, WALK
-from autofuse.plan.reshaped import before_reshapes
-from autofuse.plan.tiles import Tiles, tiles_of
+from autofuse.plan.program.packing import PackedOperand, packed_operands, reads_beside
+from autofuse.plan.schedules.forms import Form
+from autofuse.plan.schedules.halo import kept_values, tile_rows
+from autofuse.plan.schedules.tiles import Tiles, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
 WALKING = LaunchConfig.of(**{WALK.name: True})

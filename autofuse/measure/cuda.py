@@ -32,7 +32,7 @@ from autofuse.backends.cuda.launch import CudaPlan
 from autofuse.backends.cuda.loading import as_bytes
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.measure.device import GUARD_BYTES, Arrays, CheckedRun, GuardedOutput
-from autofuse.measure.timing import Clock, ProfileSamples, Sampling, collect_profile
+from autofuse.measure.timing.sampling import Clock, ProfileSamples, Sampling, collect_profile
 from autofuse.ops.types import TensorType
 
 T = TypeVar("T")

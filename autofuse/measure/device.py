@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from autofuse.backends.base import ALIGNMENT, AnyArtifact
-from autofuse.measure.check import poison
-from autofuse.measure.timing import ProfileSamples, Sampling, Watch
+from autofuse.measure.check.compare import poison
+from autofuse.measure.timing.sampling import ProfileSamples, Sampling, Watch
 from autofuse.ops.types import TensorType
 
 Arrays = tuple[np.ndarray, ...]

@@ -2,9 +2,9 @@
 
 The whole program runs, on poisoned outputs between guard zones, as it will for its users; so
 buffers that are shared, threads and blocks at the ends of arrays are checked too. What it must give
-is computed at a few places of each axis (`graph/narrowed.py`), first without noise: what is as
-right as rounding each result and its folds allows is right. Only what is not gets noise runs, and
-so the room that its conditioning asks for.
+is computed at a few places of each axis (`graph/surgery/narrowed.py`), first without noise: what is
+as right as rounding each result and its folds allows is right. Only what is not gets noise runs,
+and so the room that its conditioning asks for.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import numpy as np
 
 from autofuse.backends.base import LaunchError, Runnable
 from autofuse.errors import Blame
-from autofuse.graph.narrowed import narrowed, picked
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.settled import constant_inputs
+from autofuse.graph.surgery.narrowed import narrowed, picked
 from autofuse.graph.types import Graph
-from autofuse.measure.check import (
+from autofuse.measure.check.compare import (
     MOST_NAN,
     OutputReference,
     WorkloadReference,
@@ -32,7 +32,7 @@ from autofuse.measure.check import (
     reference_of,
 )
 from autofuse.measure.device import GuardedOutput
-from autofuse.measure.expected import expected, expected_s
+from autofuse.measure.truth.expected import expected, expected_s
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
 from autofuse.records import CHECKED, UNVERIFIED, WRONG, Trust

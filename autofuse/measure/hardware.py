@@ -78,13 +78,13 @@ def _on_gpu(unit: str) -> tuple[int, ...] | str:
 
 
 def _calibrate_host() -> Calibration:
-    from autofuse.measure.calibrate import calibrate_cpu
+    from autofuse.measure.calibrate.host import calibrate_cpu
 
     return calibrate_cpu()
 
 
 def _host_latencies(relaxed: bool) -> Latencies:
-    from autofuse.measure.calibrate_chains import calibrate_chains
+    from autofuse.measure.calibrate.chains import calibrate_chains
 
     return calibrate_chains(relaxed)
 
@@ -102,7 +102,7 @@ def _cuda() -> Device:
 
 
 def _calibrate_cuda() -> Calibration:
-    from autofuse.measure.calibrate_cuda import calibrate_cuda
+    from autofuse.measure.calibrate.cuda import calibrate_cuda
 
     return calibrate_cuda()
 

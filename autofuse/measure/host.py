@@ -10,11 +10,17 @@ from collections.abc import Callable, Sequence
 
 from autofuse.backends.base import Artifact, LaunchError
 from autofuse.backends.library import LoadedLibrary, load
-from autofuse.measure.check import poison
+from autofuse.measure.check.compare import poison
+from autofuse.measure.check.guards import Guards
 from autofuse.measure.device import Arrays, CheckedRun, GuardedOutput
-from autofuse.measure.evict import Evictor
-from autofuse.measure.guards import Guards
-from autofuse.measure.timing import ProfileSamples, Sampling, Stopwatch, collect_profile, warm_up
+from autofuse.measure.timing.evict import Evictor
+from autofuse.measure.timing.sampling import (
+    ProfileSamples,
+    Sampling,
+    Stopwatch,
+    collect_profile,
+    warm_up,
+)
 from autofuse.ops.types import TensorType
 
 

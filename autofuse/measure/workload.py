@@ -9,7 +9,7 @@ import numpy as np
 from autofuse.backends.aligned import aligned_copy
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
-from autofuse.measure.timing import MeasureError
+from autofuse.measure.timing.sampling import MeasureError
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ UNARY_MATH = (
     "atan erf"
 ).split()
 BINARY_MATH = "add sub mul div rem pow atan2 min max and or xor shl shr".split()
-# exp2: of f32, on CUDA alone (`kernel/powers.py`).
+# exp2: of f32, on CUDA alone (`kernel/tiles/powers.py`).
 # mulhi: upper 32 bits of a u32 product. cast: value; bitcast: bits. select: (bool, then, else).
 PRIMITIVES = (*UNARY_MATH, *BINARY_MATH, *COMPARISONS, "not", "isnan", "isfinite", "mulhi",
               "cast", "bitcast", "select")  # fmt: skip

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.measure.timing import WARM_S, call_for
+from autofuse.measure.timing.sampling import WARM_S, call_for
 
 SETTLE_S = 0.12
 BLOCKS = 3

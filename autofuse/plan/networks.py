@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import node_text
 from autofuse.graph.types import Graph, Value
-from autofuse.plan.groups import is_source, reads
+from autofuse.plan.fusion.groups import is_source, reads
 from autofuse.plan.types import FusionPlan
 
 if TYPE_CHECKING:

@@ -46,12 +46,13 @@ class Refusal:
 class FusionGroup:
     """Nodes computed by ONE kernel and the values it writes, both ascending.
 
-    Values it reads are derived (`autofuse.plan.groups`). `body` is set only on a group of one
-    counted loop whose body is itself planned and run by the host every iteration; None means that
-    the whole loop runs inside the kernel. With `unroll` k > 1 the body plan is one of k iterations
-    chained (`autofuse.graph.unroll`) and is run by the host every k iterations. `overwrites` are
-    values it reads whose memory its results take (`autofuse.plan.overwriting`): a schedule says so,
-    a plan does not. Raises PlanError for a factor below 1 or one without a body."""
+    Values it reads are derived (`autofuse.plan.fusion.groups`). `body` is set only on a group of
+    one counted loop whose body is itself planned and run by the host every iteration; None means
+    that the whole loop runs inside the kernel. With `unroll` k > 1 the body plan is one of k
+    iterations chained (`autofuse.graph.surgery.unroll`) and is run by the host every k iterations.
+    `overwrites` are values it reads whose memory its results take
+    (`autofuse.plan.fusion.overwriting`): a schedule says so, a plan does not. Raises PlanError for
+    a factor below 1 or one without a body."""
 
     nodes: tuple[int, ...]
     outputs: tuple[Value, ...]

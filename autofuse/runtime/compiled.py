@@ -55,12 +55,12 @@ class CompiledPlan(LoadedPlan):
 
     def torch_op(self, name: str, backward: CompiledPlan | None = None) -> Callable[..., Any]:
         """The plan as the operator `autofuse::NAME` of PyTorch: see
-        `autofuse.interop.torch_op.torch_op`."""
+        `autofuse.interop.torch.op.torch_op`."""
         made: Callable[..., Any] = _handed("torch_op")(self, name, backward)
         return made
 
     def jax(self, backward: CompiledPlan | None = None) -> Callable[..., Any]:
-        """The plan as a function in JAX programs: see `autofuse.interop.jax_function`."""
+        """The plan as a function in JAX programs: see `autofuse.interop.jax.function`."""
         made: Callable[..., Any] = _handed("jax_function")(self, backward)
         return made
 

@@ -45,7 +45,7 @@ from autofuse.version import __version__
 if TYPE_CHECKING:
     from autofuse.devices import DeviceKind
     from autofuse.plan.types import Candidate
-    from autofuse.tuning.borrowed import Lent
+    from autofuse.tuning.serve.borrowed import Lent
 
 
 CUDA = "cuda"
@@ -220,7 +220,7 @@ def _built(
     from autofuse.graph.canonical import canonical
     from autofuse.simplify import Forms
     from autofuse.tuning.evaluate import code_of
-    from autofuse.tuning.served import Choice, serve
+    from autofuse.tuning.serve.served import Choice, serve
 
     kind = kind or device_named(asked.device, asked.target, asked.math)
     backend = kind.backend
@@ -256,7 +256,7 @@ def _built(
 
 def _lent(entry: Entry) -> tuple[Lent, ...]:
     """The plans of other devices."""
-    from autofuse.tuning.borrowed import Lent
+    from autofuse.tuning.serve.borrowed import Lent
 
     found = []
     for variant in entry.variants:

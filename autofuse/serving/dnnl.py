@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autofuse.backends.base import DnnlCalls
-from autofuse.kernel.onednn import DnnlCall
+from autofuse.kernel.library.onednn import DnnlCall
 from autofuse.ops.dtypes import DType
 from autofuse.ops.library_forms import StridedWindow
 from autofuse.ops.views import View

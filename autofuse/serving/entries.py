@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autofuse.backends.base import ArrayType
-from autofuse.plan.bound import NOTHING_BOUND, Binding
+from autofuse.plan.program.bound import NOTHING_BOUND, Binding
 from autofuse.runtime.loaded import Signature
 
 FactPairs = tuple[tuple[str, str], ...]

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 
 from autofuse.backends.base import INTERFACE, ArrayLiteral, Artifact
+from autofuse.backends.cpu.pool import pool_library
 from autofuse.backends.cuda.program import CudaProgram
-from autofuse.backends.pool import pool_library
 from autofuse.backends.registry import CPU_BACKEND, CUDA_BACKEND, Backend, emulated_backend
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import digest

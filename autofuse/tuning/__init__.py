@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from autofuse.tuning.api import CompareResult as CompareResult
     from autofuse.tuning.api import compare as compare
     from autofuse.tuning.compiling import compile as compile
+    from autofuse.tuning.job.tuner import tune as tune
     from autofuse.tuning.plans import KnownPlan as KnownPlan
     from autofuse.tuning.plans import best_plan as best_plan
     from autofuse.tuning.plans import plan_named as plan_named
     from autofuse.tuning.result import Progress as Progress
     from autofuse.tuning.result import TuneResult as TuneResult
-    from autofuse.tuning.tuner import tune as tune
 
 __all__ = [
     "CompareResult",

@@ -12,14 +12,14 @@ from autofuse.cost.traffic import plan_traffic
 from autofuse.devices import timed_device
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
-from autofuse.measure.session import Worker
-from autofuse.measure.timing import Sampling
+from autofuse.measure.timing.sampling import Sampling
+from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
 from autofuse.plan.arithmetic import DEFAULT_MATH
 from autofuse.plan.types import Candidate
 from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.evaluate import BuildResult, build, kernels_of
-from autofuse.tuning.forms import known_forms
+from autofuse.tuning.explain.refusals import kept_apart
 from autofuse.tuning.plans import (
     BEST,
     FUSED,
@@ -27,7 +27,7 @@ from autofuse.tuning.plans import (
     known_peaks,
     plan_named,
 )
-from autofuse.tuning.refusals import kept_apart
+from autofuse.tuning.serve.forms import known_forms
 from autofuse.tuning.together import time_together
 
 BLOCKS, ROUNDS = 5, 6

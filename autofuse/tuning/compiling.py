@@ -16,11 +16,7 @@ from autofuse.records import CHECKED, Trust
 from autofuse.runtime.compiled import CompiledPlan, signature_of
 from autofuse.runtime.request import ERROR, TUNE, PlanRequest, check_on_miss
 from autofuse.simplify import Forms
-from autofuse.tuning.borrowed import Lent, borrow, lent_by_database
 from autofuse.tuning.evaluate import build
-from autofuse.tuning.forms import known_forms
-from autofuse.tuning.kept import kept_untuned
-from autofuse.tuning.moving import moved_candidates
 from autofuse.tuning.plans import (
     BEST,
     PassedOver,
@@ -28,7 +24,11 @@ from autofuse.tuning.plans import (
     known_plans,
     plan_named,
 )
-from autofuse.tuning.served import Choice, keep_trust, serve
+from autofuse.tuning.serve.borrowed import Lent, borrow, lent_by_database
+from autofuse.tuning.serve.forms import known_forms
+from autofuse.tuning.serve.kept import kept_untuned
+from autofuse.tuning.serve.moving import moved_candidates
+from autofuse.tuning.serve.served import Choice, keep_trust, serve
 from tuning_db import Store
 
 Found = tuple[Candidate, str, tuple[str, ...]]
@@ -85,7 +85,7 @@ def _looked_up(
     if asked.on_miss == ERROR:
         raise AutofuseError(f"no plan is known for this graph on this device: {'; '.join(why)}")
     if asked.on_miss == TUNE:
-        from autofuse.tuning.tuner import tune  # takes the strategies along
+        from autofuse.tuning.job.tuner import tune  # takes the strategies along
 
         target = "" if kind.backend.target is None else str(kind.backend.target)
         try:

@@ -15,14 +15,14 @@ from autofuse.backends.registry import Backend
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
 from autofuse.limits import usable_cores
-from autofuse.measure.protocol import Profile, Reply
-from autofuse.measure.racing import NO_RACE, Race
-from autofuse.measure.session import Worker
-from autofuse.measure.timing import Sampling
+from autofuse.measure.timing.racing import NO_RACE, Race
+from autofuse.measure.timing.sampling import Sampling
+from autofuse.measure.worker.protocol import Profile, Reply
+from autofuse.measure.worker.session import Worker
 from autofuse.ops.types import AutofuseError
 from autofuse.patience import within
-from autofuse.plan.groups import host_loop
-from autofuse.plan.schedule import launches_per_call, schedule
+from autofuse.plan.fusion.groups import host_loop
+from autofuse.plan.program.schedule import launches_per_call, schedule
 from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Blame, Cost, Failure, FailureKind, Measurement
 from autofuse.tuning.budget import Budget

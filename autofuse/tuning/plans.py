@@ -17,18 +17,18 @@ from autofuse.graph.types import Graph
 from autofuse.limits import usable_cores
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.arithmetic import DEFAULT_MATH
-from autofuse.plan.groups import in_one_order
-from autofuse.plan.horizontal import side_by_side
-from autofuse.plan.legalise import legalise
-from autofuse.plan.prepared import prepared_apart
-from autofuse.plan.products import with_moves
+from autofuse.plan.fusion.groups import in_one_order
+from autofuse.plan.fusion.horizontal import side_by_side
+from autofuse.plan.fusion.legalise import legalise
+from autofuse.plan.fusion.prepared import prepared_apart
+from autofuse.plan.fusion.products import with_moves
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, candidate_from_json
 from autofuse.records import Environment, Measurement
 from autofuse.simplify import normal_form
-from autofuse.tuning.default_launches import RecalledLaunches
 from autofuse.tuning.evaluate import code_of
 from autofuse.tuning.problem import default_candidate, ruled_candidate
-from autofuse.tuning.untuned import expected_plan, is_planned_by_slices
+from autofuse.tuning.search.default_launches import RecalledLaunches
+from autofuse.tuning.serve.untuned import expected_plan, is_planned_by_slices
 from search_spaces import FusionSpace, LaunchSpace
 from tuning_db import Store, stale_with_code
 

@@ -8,7 +8,7 @@ from autofuse.baselines import LaunchRule
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
 from autofuse.patience import look
-from autofuse.plan.groups import host_loop
+from autofuse.plan.fusion.groups import host_loop
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.search.protocol import Choices, Chooser, Option, Proposal
 from search_spaces.fusion import FusionSpace

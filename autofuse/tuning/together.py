@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autofuse.backends.base import AnyArtifact
-from autofuse.measure.protocol import Comparison, ComparisonFailure
-from autofuse.measure.session import Worker
-from autofuse.measure.timing import Sampling
+from autofuse.measure.timing.sampling import Sampling
+from autofuse.measure.worker.protocol import Comparison, ComparisonFailure
+from autofuse.measure.worker.session import Worker
 from autofuse.records import Failure
 
 

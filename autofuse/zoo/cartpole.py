@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 
 import autofuse.frontends.array_api as xp
-from autofuse.frontends.array import TracedArray
+from autofuse.frontends.array_api.array import TracedArray
+from autofuse.frontends.array_api.tracer import Spec, spec, trace
 from autofuse.frontends.errors import TraceError
-from autofuse.frontends.tracer import Spec, spec, trace
 from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph
 

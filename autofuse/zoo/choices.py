@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import autofuse.frontends.array_api as xp
-from autofuse.frontends.array import TracedArray
-from autofuse.frontends.tracer import spec, trace
+from autofuse.frontends.array_api.array import TracedArray
+from autofuse.frontends.array_api.tracer import spec, trace
 from autofuse.graph.types import Graph
 
 Array = TracedArray

@@ -9,8 +9,8 @@ import numpy as np
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
-from autofuse.plan.groups import MAX_UNROLL, host_loop, is_source, ordered_plan, reads
-from autofuse.plan.legality import Refusal, check_group
+from autofuse.plan.fusion.groups import MAX_UNROLL, host_loop, is_source, ordered_plan, reads
+from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, PlanError
 
 CHEAP = (Family.ELEMENTWISE, Family.MOVEMENT, Family.SOURCE, Family.RANDOM)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from autofuse.frontends.jsonfile import dumps
+from autofuse.frontends.json.file import dumps
 from autofuse.graph.builder import GraphBuilder
-from autofuse.graph.prune import prune
+from autofuse.graph.surgery.prune import prune
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.types import GraphError
 from benchmarks.fuzz.graphs import random_graph

@@ -18,13 +18,13 @@ import numpy as np
 
 from autofuse.backends.base import Artifact, CompileError, Program
 from autofuse.backends.cache import BuildCache
-from autofuse.backends.cpu import program
+from autofuse.backends.cpu.backend import program
 from autofuse.backends.library import load
 from autofuse.baselines import BASELINES
 from autofuse.devices import DeviceKind, device_named
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
-from autofuse.measure.check import check, poison, reference_of
+from autofuse.measure.check.compare import check, poison, reference_of
 from autofuse.plan.types import Candidate
 from autofuse.simplify import normal_form
 from autofuse.tuning.plans import baseline_candidate, untuned_candidate

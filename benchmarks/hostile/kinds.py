@@ -15,7 +15,7 @@ import numpy as np
 
 from autofuse import records as r
 from autofuse.devices import device_named
-from autofuse.frontends.jsonfile import dumps
+from autofuse.frontends.json.file import dumps
 from autofuse.graph.canonical import digest, text
 from autofuse.plan.types import Candidate
 from autofuse.simplify import normal_form
@@ -89,7 +89,7 @@ def _model(nodes: Sequence[Any], held: dict[str, np.ndarray], shape: Sequence[in
 
 def _onnx_models(folder: Path) -> list[bytes]:
     """Each read here once: what that imports, no case has to import again."""
-    from autofuse.frontends.onnx_import import load_onnx
+    from autofuse.frontends.onnx.read import load_onnx
 
     found, path = _made_models(), folder / "sound.onnx"
     for each in found:
@@ -139,7 +139,7 @@ def _damaged_model(rng: random.Random, raw: bytes) -> bytes:
 def _exported(folder: Path) -> list[bytes]:
     import torch
 
-    from autofuse.frontends.torch_export import load_exported
+    from autofuse.frontends.torch.export import load_exported
 
     class Net(torch.nn.Module):  # type: ignore[misc]  # a class of an untyped package
         def __init__(self) -> None:

@@ -10,11 +10,11 @@ from functools import cached_property
 from autofuse.plan.types import Candidate, FusionGroup
 from autofuse.records import KernelMeasurement, Measurement
 from autofuse.tuning.bench import KnownKernel, Profiled
-from autofuse.tuning.sharing import LEASE_S
+from autofuse.tuning.job.sharing import LEASE_S
 from benchmarks.replay import ReplayBench, ReplayDevice, replay_exact
 from benchmarks.spaces import RecordedSpace
 
-# Before a search and after it, as `autofuse/tuning/tuner.py` has it.
+# Before a search and after it, as `autofuse/tuning/job/tuner.py` has it.
 BEGIN = ("open", "add_workload", "start_session", "recall", "calibration")
 END = ("incumbent", "promote", "add_event", "finish_session")
 # Different plans of the ten baselines, and plans of a final comparison, which are measured too.
@@ -89,7 +89,7 @@ def _compile_s(space: RecordedSpace) -> float:
 
 
 class _Watched(ReplayBench):
-    """Notes what `autofuse/tuning/job.py` would ask of the database."""
+    """Notes what `autofuse/tuning/job/job.py` would ask of the database."""
 
     def __init__(self, device: ReplayDevice, seed: int, is_over: Callable[[], bool]) -> None:
         super().__init__(device, seed, is_over)

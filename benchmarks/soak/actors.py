@@ -28,8 +28,10 @@ from autofuse.errors import AutofuseError
 from autofuse.records import Cost, Environment, KernelMeasurement, Measurement, Timing
 from autofuse.sources import load_source
 from autofuse.tuning import compile as compile_plan
-from autofuse.tuning import incumbent, strategies, tune
-from autofuse.tuning.sharing import Turns
+from autofuse.tuning import tune
+from autofuse.tuning.job import incumbent
+from autofuse.tuning.job.sharing import Turns
+from autofuse.tuning.search import strategies
 from benchmarks.soak.answers import is_right
 from benchmarks.soak.simulated import NAME as SIMULATED
 from benchmarks.soak.simulated import simulated_kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
-from autofuse.measure.check import check, reference_of
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.runtime.compiled import CompiledPlan
 
 

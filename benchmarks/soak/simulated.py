@@ -29,11 +29,11 @@ from autofuse.graph.reference import Runs
 from autofuse.graph.types import Graph
 from autofuse.measure.device import Arrays, CheckedRun
 from autofuse.measure.hardware import DeviceUnit, Hardware
-from autofuse.measure.timing import ProfileSamples, Sampling
+from autofuse.measure.timing.sampling import ProfileSamples, Sampling
 from autofuse.ops.types import TensorType
 from autofuse.plan.types import Candidate, FusionGroup, LaunchConfig, Setting
 from autofuse.records import Environment
-from autofuse.tuning.launches import launch_text
+from autofuse.tuning.search.launches import launch_text
 from search_spaces.launch import Chooser, LaunchSpace, first_option
 
 NAME = "simulated"
@@ -152,7 +152,7 @@ def _built(program: SimulatedPlan, *, timeout_s: float = 0.0) -> Built[Simulated
 
 
 class SimulatedWatch:
-    """Samples of one plan, by the device's clock; see `autofuse.measure.timing.Watch`."""
+    """Samples of one plan, by the device's clock; see `autofuse.measure.timing.sampling.Watch`."""
 
     mode = "call"
 

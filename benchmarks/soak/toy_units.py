@@ -19,9 +19,9 @@ from typing import Self
 from unittest.mock import patch
 
 from autofuse.fleet.engine import SliceResult, TuneSlice
-from autofuse.measure.lock import measurement_lock
+from autofuse.measure.worker.lock import measurement_lock
 from autofuse.records import Cost, Environment, Measurement, SessionResult, Timing
-from autofuse.tuning.sharing import Turns
+from autofuse.tuning.job.sharing import Turns
 from tuning_db import Store
 
 ENVIRONMENT = Environment("toy", (("isa", "soak"),))

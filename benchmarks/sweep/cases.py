@@ -14,7 +14,7 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.types import Value
 from autofuse.ops.spec import Family, OpSpec, Sample, all_specs, infer
 from autofuse.ops.types import GraphError, TensorType, make_attrs
-from autofuse.plan.groups import group_of, is_source, ordered_plan
+from autofuse.plan.fusion.groups import group_of, is_source, ordered_plan
 from autofuse.plan.parameters import THREADS
 from autofuse.plan.types import Candidate, FusionGroup, LaunchConfig
 from autofuse.simplify import normal_form

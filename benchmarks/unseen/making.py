@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from autofuse.errors import AutofuseError
-from autofuse.frontends.jaxpr import from_jax
-from autofuse.frontends.onnx_dims import input_shapes
-from autofuse.frontends.onnx_import import import_for, read_onnx
-from autofuse.frontends.onnx_package import numpy_dtype
-from autofuse.frontends.torch_export import from_torch
+from autofuse.frontends.jax.jaxpr import from_jax
+from autofuse.frontends.onnx.dims import input_shapes
+from autofuse.frontends.onnx.package import numpy_dtype
+from autofuse.frontends.onnx.read import import_for, read_onnx
+from autofuse.frontends.torch.export import from_torch
 from autofuse.graph.settled import constant_inputs
 from autofuse.graph.types import Graph
 from benchmarks.unseen.types import Call, Made, module

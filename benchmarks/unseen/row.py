@@ -19,10 +19,10 @@ from autofuse.devices import timed_device
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
-from autofuse.measure.check import check, reference_of
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.measure.hardware import HOST
-from autofuse.measure.lock import measurement_lock
-from autofuse.measure.truth import CompiledRuns
+from autofuse.measure.truth.compiled import CompiledRuns
+from autofuse.measure.worker.lock import measurement_lock
 from autofuse.peers.interleave import overwriter, take_turns
 from autofuse.simplify import normal_form
 from autofuse.tuning import compile as compile_graph

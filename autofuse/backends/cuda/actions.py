@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from autofuse.backends.cuda.geometry import Geometry
-from autofuse.kernel.tensor_map import TensorMap
+from autofuse.kernel.ir.tensor_map import TensorMap
 from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
 from autofuse.ops.library_forms import Transform
-from autofuse.plan.epilogues import GELU
-from autofuse.plan.schedule import Copy, Ref
+from autofuse.plan.fusion.epilogues import GELU
+from autofuse.plan.program.schedule import Copy, Ref
 
 
 @dataclass(frozen=True, slots=True)

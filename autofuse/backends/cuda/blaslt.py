@@ -24,7 +24,7 @@ from autofuse.backends.cuda.blas import WORKSPACE_BYTES
 from autofuse.ops.contraction import Matrix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.epilogues import GELU, GELU_GRADIENT, RELU
+from autofuse.plan.fusion.epilogues import GELU, GELU_GRADIENT, RELU
 from autofuse.plan.parameters import BLASLT, IMPL
 from autofuse.plan.types import Candidate
 

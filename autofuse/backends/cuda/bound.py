@@ -22,8 +22,8 @@ from autofuse.backends.cuda.graphs import LaunchCall
 from autofuse.backends.cuda.maps import aligned_room
 from autofuse.backends.cuda.ordering import OneLaunch
 from autofuse.backends.sealed import load_checked
-from autofuse.kernel.tensor_map import MAP_BYTES, TensorMap
-from autofuse.plan.schedule import Copy, Ref
+from autofuse.kernel.ir.tensor_map import MAP_BYTES, TensorMap
+from autofuse.plan.program.schedule import Copy, Ref
 
 _ISSUE = "af_cuda_issue"
 _KERNEL, _TOGETHER, _COPY = range(3)

@@ -31,7 +31,7 @@ from autofuse.backends.cuda.program import (
 from autofuse.backends.sealed import file_content
 from autofuse.limits import usable_cores
 from autofuse.ops.types import Literal, TensorType
-from autofuse.plan.bound import NOTHING_BOUND, Binding
+from autofuse.plan.program.bound import NOTHING_BOUND, Binding
 from autofuse.records import Blame
 
 # The report that `facts` reads. NVRTC's own cache would hide what a compile costs.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autofuse.kernel.instructions import INSTRUCTIONS
+from autofuse.kernel.ir.instructions import INSTRUCTIONS
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.parameters import GROUP_MMA
 

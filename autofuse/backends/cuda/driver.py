@@ -32,7 +32,7 @@ from autofuse.backends.cuda.graphs import (
 )
 from autofuse.backends.cuda.maps import Given, MapApi, has_tensor_maps
 from autofuse.backends.cuda.nvrtc import nvrtc_version
-from autofuse.kernel.tensor_map import TensorMap
+from autofuse.kernel.ir.tensor_map import TensorMap
 from autofuse.ops.dtypes import DType
 from autofuse.ops.library_forms import Transform
 from autofuse.ops.types import AutofuseError, TensorType

@@ -33,7 +33,7 @@ from autofuse.backends.library import check_types
 from autofuse.backends.toolchain import find_cxx
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError, TensorType
-from autofuse.plan.schedule import Copy
+from autofuse.plan.program.schedule import Copy
 
 Arrays = tuple[np.ndarray, ...]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autofuse.backends.cuda.devices import Target, blocks_resident
-from autofuse.kernel.cuda_settings import settings
-from autofuse.kernel.cuda_shape import (
+from autofuse.kernel.cuda.settings import settings
+from autofuse.kernel.cuda.shape import (
     block_threads,
     blocks_wanted,
     cluster_blocks,
@@ -17,7 +17,7 @@ from autofuse.kernel.cuda_shape import (
     shared_bytes,
     starts_early,
 )
-from autofuse.kernel.ir import Kernel
+from autofuse.kernel.ir.types import Kernel
 from autofuse.ops.types import AutofuseError
 
 

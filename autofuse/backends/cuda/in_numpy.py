@@ -9,8 +9,8 @@ import numpy as np
 from autofuse.backends.cuda.actions import Fft, Gemm, Matmul, moved
 from autofuse.ops.contraction import GemmForm, Matrix
 from autofuse.ops.dtypes import DType
-from autofuse.plan.epilogues import activated
-from autofuse.plan.schedule import Ref
+from autofuse.plan.fusion.epilogues import activated
+from autofuse.plan.program.schedule import Ref
 
 
 @dataclass

@@ -45,7 +45,7 @@ from autofuse.backends.cuda.program import (
     moved,
 )
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.schedule import Copy, Ref
+from autofuse.plan.program.schedule import Copy, Ref
 
 MODES = ("graph", "eager")
 # Graphs of one program, and calls' addresses that are remembered.

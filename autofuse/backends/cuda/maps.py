@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any
 
 from autofuse.backends.cuda.geometry import Geometry
-from autofuse.kernel.tensor_map import MAP_ALIGNED, MAP_BYTES, TensorMap
+from autofuse.kernel.ir.tensor_map import MAP_ALIGNED, MAP_BYTES, TensorMap
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.parameters import MAPS

@@ -17,8 +17,8 @@ from autofuse.backends.cuda.program import (
     moved,
 )
 from autofuse.ops.dtypes import DType
-from autofuse.plan.dependencies import Access, ByteRange, dependencies
-from autofuse.plan.schedule import Copy, Ref
+from autofuse.plan.program.dependencies import Access, ByteRange, dependencies
+from autofuse.plan.program.schedule import Copy, Ref
 
 
 @dataclass(frozen=True, slots=True)

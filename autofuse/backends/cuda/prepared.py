@@ -10,7 +10,7 @@ from autofuse.backends.cuda.graphs import HeldCall
 from autofuse.backends.cuda.ordering import like
 from autofuse.ops.dtypes import DType
 from autofuse.ops.library_forms import Transform
-from autofuse.plan.schedule import Ref
+from autofuse.plan.program.schedule import Ref
 
 # Plans by what they do.
 Plans = Mapping[Matmul | tuple[Transform, DType], Any]

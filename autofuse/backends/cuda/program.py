@@ -1,10 +1,10 @@
 """A candidate as CUDA: kernel texts, and the launches, library calls and copies of one call.
 
-Nothing here needs a GPU or a driver. Buffers are `Ref`s (see `plan/schedule.py`) in these spaces:
-"in", "const" and "out" number `index`; "held", what is
-prepared of constants; "work", the workspace of intermediates; "trip", the table
-0, 1, 2, ... of `trips` i32 numbers, from which a host loop's body reads its iteration number; and
-"scratch", what kernels keep for themselves between their phases: zero before the first call.
+Nothing here needs a GPU or a driver. Buffers are `Ref`s (see `plan/program/schedule.py`) in these
+spaces: "in", "const" and "out" number `index`; "held", what is prepared of constants; "work", the
+workspace of intermediates; "trip", the table 0, 1, 2, ... of `trips` i32 numbers, from which a host
+loop's body reads its iteration number; and "scratch", what kernels keep for themselves between
+their phases: zero before the first call.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from autofuse.backends.cuda.runs import MATH_FLAGS as MATH_FLAGS
 from autofuse.backends.cuda.runs import kernel_of as kernel_of
 from autofuse.backends.cuda.runs import kernel_text as kernel_text
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.cuda_shape import cuda_kernel
-from autofuse.kernel.dialects import CUDA
-from autofuse.kernel.gemm import library_of, library_product, library_transform
-from autofuse.kernel.ir import Param
+from autofuse.kernel.cuda.shape import cuda_kernel
+from autofuse.kernel.ir.types import Param
+from autofuse.kernel.library.gemm import library_of, library_product, library_transform
 from autofuse.kernel.lower import extract, lower
-from autofuse.kernel.render_cuda import render_cuda
+from autofuse.kernel.text.cuda.render import render_cuda
+from autofuse.kernel.text.dialects import CUDA
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import Literal, TensorType
-from autofuse.plan.bound import NOTHING_BOUND, Binding
-from autofuse.plan.epilogues import epilogue_of
-from autofuse.plan.groups import reads
-from autofuse.plan.legality import check_plan
+from autofuse.plan.fusion.epilogues import epilogue_of
+from autofuse.plan.fusion.groups import reads
+from autofuse.plan.fusion.legality import check_plan
 from autofuse.plan.parameters import ALGORITHM, BLASLT, CUDA_MATH, FFT, PREPACK
-from autofuse.plan.schedule import (
+from autofuse.plan.program.bound import NOTHING_BOUND, Binding
+from autofuse.plan.program.schedule import (
     UNREAD,
     Copy,
     Ref,

@@ -15,7 +15,7 @@ from itertools import chain
 from autofuse.backends.cuda.devices import Target, blocks_resident
 from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.runs import flags_of, kernel_of
-from autofuse.kernel.cuda_shape import (
+from autofuse.kernel.cuda.shape import (
     block_threads,
     blocks_wanted,
     cluster_blocks,
@@ -24,16 +24,16 @@ from autofuse.kernel.cuda_shape import (
     local_bytes,
     shared_bytes,
 )
-from autofuse.kernel.dialects import CUDA, EARLY
-from autofuse.kernel.gemm import library_of
-from autofuse.kernel.ir import Kernel, has_product
+from autofuse.kernel.ir.types import Kernel, has_product
+from autofuse.kernel.library.gemm import library_of
 from autofuse.kernel.lower import extract
-from autofuse.kernel.render_cuda import body_in_scope
+from autofuse.kernel.text.cuda.render import body_in_scope
+from autofuse.kernel.text.dialects import CUDA, EARLY
 from autofuse.ops.dtypes import DType
-from autofuse.plan.groups import reads
+from autofuse.plan.fusion.groups import reads
 from autofuse.plan.parameters import BLOCK_THREADS, GRID, MAPS, STAGES
 from autofuse.plan.parameters import EARLY as EARLY_START
-from autofuse.plan.schedule import UNREAD, Ref, Repeat, Run, kernel_runs
+from autofuse.plan.program.schedule import UNREAD, Ref, Repeat, Run, kernel_runs
 from autofuse.plan.types import LaunchConfig
 
 # Threads of a multiprocessor that take part: few blocks meet sooner, and this many keep it busy.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from autofuse.backends.codes import named
 from autofuse.backends.cuda.nvrtc import FLAGS
-from autofuse.kernel.ir import Kernel
+from autofuse.kernel.ir.types import Kernel
 from autofuse.kernel.lower import extract, lower
-from autofuse.kernel.render_cuda import render_cuda
-from autofuse.plan.groups import reads
+from autofuse.kernel.text.cuda.render import render_cuda
+from autofuse.plan.fusion.groups import reads
 from autofuse.plan.parameters import (
     BLOCK_THREADS,
     CUDA_LAUNCH,
@@ -22,7 +22,7 @@ from autofuse.plan.parameters import (
     VECTOR,
     WALK,
 )
-from autofuse.plan.schedule import Run
+from autofuse.plan.program.schedule import Run
 from autofuse.plan.types import LaunchConfig
 
 MATH_FLAGS = {

@@ -20,8 +20,8 @@ from autofuse.backends.base import CompileError, building
 from autofuse.backends.cache import BuildCache, content_key
 from autofuse.backends.ccompiler import UNIT_LIMIT_S, BuildStep, make_file, recall
 from autofuse.backends.toolchain import Compiler, find_cxx
-from autofuse.kernel.cuda_wgmma import launched_registers
-from autofuse.kernel.dialects import CUDA
+from autofuse.kernel.cuda.wgmma import launched_registers
+from autofuse.kernel.text.dialects import CUDA
 from autofuse.limits import usable_cores
 
 BASE_FLAGS = ("-std=gnu++17", "-fPIC", "-fno-exceptions", "-fwrapv", "-fno-strict-aliasing", "-w")

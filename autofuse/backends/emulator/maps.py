@@ -7,7 +7,7 @@ import struct
 import numpy as np
 
 from autofuse.backends.aligned import aligned_empty
-from autofuse.kernel.tensor_map import MAP_ALIGNED, MAP_BYTES, TensorMap
+from autofuse.kernel.ir.tensor_map import MAP_ALIGNED, MAP_BYTES, TensorMap
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
 

@@ -2,14 +2,14 @@
 
 PASSES serve every dialect. C_PASSES reshape lanes for a compiler that vectorises innermost loops;
 a GPU runs lanes as threads and needs neither. CUDA_PASSES read the launch settings of the kernel
-(`kernel/cuda_settings.py`): who runs what comes first, then what each thread does, then spelling.
+(`kernel/cuda/settings.py`): who runs what comes first, then what each thread does, then spelling.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from autofuse.kernel.ir import Kernel
+from autofuse.kernel.ir.types import Kernel
 from autofuse.kernel.passes.ask_ahead import ask_ahead
 from autofuse.kernel.passes.block_folds import block_folds
 from autofuse.kernel.passes.box_copies import box_copies

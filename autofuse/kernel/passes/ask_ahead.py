@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from autofuse.kernel.indices import has_load, mentions, rebuild
-from autofuse.kernel.ir import (
+from autofuse.kernel.ir.indices import has_load, mentions, rebuild
+from autofuse.kernel.ir.spelling import Spelling
+from autofuse.kernel.ir.types import (
     Ahead,
     Kernel,
     Let,
@@ -28,7 +29,6 @@ from autofuse.kernel.ir import (
     substitute_stmt,
     walk,
 )
-from autofuse.kernel.spelling import Spelling
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import LIBM, Call, Expr, Lit, Load, Sym

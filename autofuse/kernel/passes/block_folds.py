@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from autofuse.kernel.ir import (
+from autofuse.kernel.ir.types import (
     Assign,
     Fold,
     Kernel,

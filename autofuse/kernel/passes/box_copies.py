@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from autofuse.kernel.cuda_settings import Settings, settings
-from autofuse.kernel.cuda_wgmma import ALONE, LINE_BYTES, LINES, ROWS, GroupFactor, group_tile
-from autofuse.kernel.indices import divided, is_multiple
-from autofuse.kernel.instructions import by_group
-from autofuse.kernel.ir import Kernel, Loop, Panel, Param, Stmt, TileProduct
-from autofuse.kernel.tensor_map import MOST_BOX, TensorMap
-from autofuse.kernel.tile_ir import BoxCopies
+from autofuse.kernel.cuda.settings import Settings, settings
+from autofuse.kernel.cuda.wgmma import ALONE, LINE_BYTES, LINES, ROWS, GroupFactor, group_tile
+from autofuse.kernel.ir.indices import divided, is_multiple
+from autofuse.kernel.ir.instructions import by_group
+from autofuse.kernel.ir.tensor_map import MOST_BOX, TensorMap
+from autofuse.kernel.ir.tile import BoxCopies
+from autofuse.kernel.ir.types import Kernel, Loop, Panel, Param, Stmt, TileProduct
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Call, Expr, Lit
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from autofuse.kernel.cuda_settings import settings
-from autofuse.kernel.ir import Join, Kernel, LoadVector, Loop, Stmt, TileProduct, names_read
+from autofuse.kernel.cuda.settings import settings
+from autofuse.kernel.ir.types import Join, Kernel, LoadVector, Loop, Stmt, TileProduct, names_read
 from autofuse.ops.scalar import Lit
 
 # Iterations of a loop that nothing is known of: many.

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.kernel.cuda_settings import WARP, Settings, settings
-from autofuse.kernel.indices import mentions, rebuild
-from autofuse.kernel.ir import (
+from autofuse.kernel.cuda.settings import WARP, Settings, settings
+from autofuse.kernel.ir.indices import mentions, rebuild
+from autofuse.kernel.ir.types import (
     Assign,
     Fold,
     Kernel,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.kernel.cuda_settings import settings
-from autofuse.kernel.ir import (
+from autofuse.kernel.cuda.settings import settings
+from autofuse.kernel.ir.types import (
     Assign,
     Kernel,
     Let,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.kernel.ir import (
+from autofuse.kernel.ir.types import (
     Kernel,
     Let,
     Local,

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from autofuse.kernel.cuda_settings import IN_FLIGHT
-from autofuse.kernel.indices import has_load
-from autofuse.kernel.ir import (
+from autofuse.kernel.cuda.settings import IN_FLIGHT
+from autofuse.kernel.ir.indices import has_load
+from autofuse.kernel.ir.types import (
     Kernel,
     Let,
     LoadVector,

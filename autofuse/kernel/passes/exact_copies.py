@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.kernel.ir import Kernel, Let, Loop, Stmt, Store
+from autofuse.kernel.ir.types import Kernel, Let, Loop, Stmt, Store
 from autofuse.ops.scalar import Call, Expr, Load, Sym
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from autofuse.kernel.cuda_settings import Settings, settings
-from autofuse.kernel.indices import has_load, is_multiple, mentions, spelled_out, value_range
-from autofuse.kernel.ir import Kernel, Let, Local, Loop, Origin, Stmt, has_product, map_exprs
+from autofuse.kernel.cuda.settings import Settings, settings
+from autofuse.kernel.ir.indices import has_load, is_multiple, mentions, spelled_out, value_range
+from autofuse.kernel.ir.types import Kernel, Let, Local, Loop, Origin, Stmt, has_product, map_exprs
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.kernel.indices import rebuild, stored_where_data_say
-from autofuse.kernel.ir import Assign, Kernel, Let, Loop, Stmt, Store, map_exprs
+from autofuse.kernel.ir.indices import rebuild, stored_where_data_say
+from autofuse.kernel.ir.types import Assign, Kernel, Let, Loop, Stmt, Store, map_exprs
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, Sym

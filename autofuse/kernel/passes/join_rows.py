@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.kernel.cuda_settings import settings
-from autofuse.kernel.indices import rebuild
-from autofuse.kernel.ir import Kernel, Let, Loop, Stmt, map_exprs
+from autofuse.kernel.cuda.settings import settings
+from autofuse.kernel.ir.indices import rebuild
+from autofuse.kernel.ir.types import Kernel, Let, Loop, Stmt, map_exprs
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, Sym

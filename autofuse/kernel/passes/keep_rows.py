@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from autofuse.kernel.cuda_settings import MOST_CLUSTER, WARP, Settings, settings
-from autofuse.kernel.indices import mentions
-from autofuse.kernel.ir import (
+from autofuse.kernel.cuda.settings import MOST_CLUSTER, WARP, Settings, settings
+from autofuse.kernel.ir.indices import mentions
+from autofuse.kernel.ir.types import (
     Assign,
     Kernel,
     Let,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from autofuse.kernel.ir import (
+from autofuse.kernel.ir.types import (
     Assign,
     Fold,
     Kernel,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from autofuse.kernel.fragment_ir import Collective
-from autofuse.kernel.indices import Range, value_range
-from autofuse.kernel.ir import (
+from autofuse.kernel.ir.fragment import Collective
+from autofuse.kernel.ir.indices import Range, value_range
+from autofuse.kernel.ir.types import (
     Join,
     Kernel,
     Let,
@@ -25,7 +25,7 @@ from autofuse.kernel.ir import (
     TileProduct,
     map_exprs,
 )
-from autofuse.kernel.walk_ir import Patches
+from autofuse.kernel.ir.walk import Patches
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import COMPARISONS, Call, Expr, Lit, Load, Sym
 

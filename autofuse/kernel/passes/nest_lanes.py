@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from autofuse.kernel.indices import is_multiple
-from autofuse.kernel.ir import Kernel, Loop, Stmt, walk
-from autofuse.kernel.lane_loops import lane_loops_rewritten
-from autofuse.kernel.spelling import Spelling, indices_of
+from autofuse.kernel.ir.indices import is_multiple
+from autofuse.kernel.ir.spelling import Spelling, indices_of
+from autofuse.kernel.ir.types import Kernel, Loop, Stmt, walk
+from autofuse.kernel.passes.lane_loops import lane_loops_rewritten
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym

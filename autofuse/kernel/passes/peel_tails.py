@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.kernel.indices import mentions, rebuild
-from autofuse.kernel.ir import Kernel, Loop, Stmt, map_exprs, statements
+from autofuse.kernel.ir.indices import mentions, rebuild
+from autofuse.kernel.ir.types import Kernel, Loop, Stmt, map_exprs, statements
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
-from autofuse.kernel.cuda_settings import WARP, settings
-from autofuse.kernel.ir import (
+from autofuse.kernel.cuda.settings import WARP, settings
+from autofuse.kernel.ir.types import (
     Join,
     Kernel,
     Let,

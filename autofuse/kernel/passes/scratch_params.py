@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.kernel.cuda_settings import WARP, settings
-from autofuse.kernel.ir import Join, Kernel, Loop, Param, Stmt, statements
+from autofuse.kernel.cuda.settings import WARP, settings
+from autofuse.kernel.ir.types import Join, Kernel, Loop, Param, Stmt, statements
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from autofuse.kernel.indices import mentions
-from autofuse.kernel.ir import (
+from autofuse.kernel.ir.indices import mentions
+from autofuse.kernel.ir.spelling import Spelling
+from autofuse.kernel.ir.types import (
     Kernel,
     Let,
     Loop,
@@ -25,8 +26,7 @@ from autofuse.kernel.ir import (
     names_written,
     walk,
 )
-from autofuse.kernel.lane_loops import lane_loops_rewritten
-from autofuse.kernel.spelling import Spelling
+from autofuse.kernel.passes.lane_loops import lane_loops_rewritten
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym, call
 from autofuse.plan.parameters import C_MATH

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from autofuse.kernel.indices import has_load, rebuild, spelled_out
-from autofuse.kernel.ir import Kernel, Let, Loop, Stmt, Store, map_exprs, substitute, walk
+from autofuse.kernel.ir.indices import has_load, rebuild, spelled_out
+from autofuse.kernel.ir.types import Kernel, Let, Loop, Stmt, Store, map_exprs, substitute, walk
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Load
 

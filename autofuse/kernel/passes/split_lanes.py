@@ -12,16 +12,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from autofuse.kernel.indices import is_multiple
-from autofuse.kernel.ir import (
+from autofuse.kernel.ir.indices import is_multiple
+from autofuse.kernel.ir.spelling import Spelling, indices_of
+from autofuse.kernel.ir.types import (
     Kernel,
     Let,
     Loop,
     Stmt,
     expressions,
 )
-from autofuse.kernel.lane_loops import lane_loops_rewritten
-from autofuse.kernel.spelling import Spelling, indices_of
+from autofuse.kernel.passes.lane_loops import lane_loops_rewritten
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.positions import clamps, cuts

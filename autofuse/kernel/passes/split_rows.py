@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from autofuse.kernel.cuda_settings import MOST_CLUSTER, Settings, settings
-from autofuse.kernel.indices import mentions, rebuild
-from autofuse.kernel.ir import (
+from autofuse.kernel.cuda.settings import MOST_CLUSTER, Settings, settings
+from autofuse.kernel.ir.indices import mentions, rebuild
+from autofuse.kernel.ir.types import (
     Kernel,
     Let,
     Local,

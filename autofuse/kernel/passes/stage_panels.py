@@ -2,7 +2,7 @@
 
 Before: tile 64x64x1000 f32: acc[..] = in0[..] * panel[..]
 After:  local stage0[2304]; tile 64x64x1000 f32: acc[..] = in0[..] * panel[..] through stage0
-How much, and in which runs of terms, `kernel/cuda_tile.py` says, of tensor cores `cuda_mma.py`:
+How much, and in which runs of terms, `cuda/tile.py` says, of tensor cores `cuda/mma.py`:
 there both operands go through scratch wherever they lie, in the place of the sums where these only
 begin afterwards.
 """
@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.kernel.cuda_mma import mma_tile
-from autofuse.kernel.cuda_settings import Settings, settings
-from autofuse.kernel.cuda_tile import stage_of
-from autofuse.kernel.cuda_wgmma import ALONE, group_tile
-from autofuse.kernel.instructions import by_group
-from autofuse.kernel.ir import (
+from autofuse.kernel.cuda.mma import mma_tile
+from autofuse.kernel.cuda.settings import Settings, settings
+from autofuse.kernel.cuda.tile import stage_of
+from autofuse.kernel.cuda.wgmma import ALONE, group_tile
+from autofuse.kernel.ir.instructions import by_group
+from autofuse.kernel.ir.types import (
     Kernel,
     Local,
     Loop,

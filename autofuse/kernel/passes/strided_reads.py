@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from autofuse.kernel.indices import has_load, mentions, rebuild, spelled_out
-from autofuse.kernel.ir import (
+from autofuse.kernel.ir.indices import has_load, mentions, rebuild, spelled_out
+from autofuse.kernel.ir.types import (
     Let,
     Loop,
     Panel,

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.kernel.cuda_mma import row_table
-from autofuse.kernel.cuda_settings import settings
-from autofuse.kernel.instructions import by_group
-from autofuse.kernel.ir import (
+from autofuse.kernel.cuda.mma import row_table
+from autofuse.kernel.cuda.settings import settings
+from autofuse.kernel.ir.instructions import by_group
+from autofuse.kernel.ir.tile import Join
+from autofuse.kernel.ir.types import (
     Kernel,
     Let,
     Local,
@@ -27,7 +28,6 @@ from autofuse.kernel.ir import (
     has_product,
     statements,
 )
-from autofuse.kernel.tile_ir import Join
 from autofuse.ops.scalar import Lit
 
 # Loops that the threads of a group can run as those of a block do.

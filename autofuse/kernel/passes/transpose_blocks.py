@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.kernel.indices import rebuild
-from autofuse.kernel.ir import Kernel, Let, Local, Loop, Panel, Stmt, Transpose
+from autofuse.kernel.ir.indices import rebuild
+from autofuse.kernel.ir.types import Kernel, Let, Local, Loop, Panel, Stmt, Transpose
 from autofuse.kernel.passes.strided_reads import StridedRead, Turned, turned
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.kernel.cuda_settings import WARP, settings
-from autofuse.kernel.indices import rebuild
-from autofuse.kernel.ir import Kernel, Let, Local, Loop, Stmt, Store
+from autofuse.kernel.cuda.settings import WARP, settings
+from autofuse.kernel.ir.indices import rebuild
+from autofuse.kernel.ir.types import Kernel, Let, Local, Loop, Stmt, Store
 from autofuse.kernel.passes.strided_reads import Turned, turned
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType

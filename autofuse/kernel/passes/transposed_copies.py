@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
-from autofuse.kernel.ir import (
+from autofuse.kernel.ir.types import (
     Kernel,
     Let,
     Local,

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from autofuse.kernel.indices import mentions
-from autofuse.kernel.ir import Kernel, Loop, Stmt, expressions, names_written, walk
-from autofuse.kernel.lane_loops import lane_loops_rewritten
+from autofuse.kernel.ir.indices import mentions
+from autofuse.kernel.ir.spelling import Spelling
+from autofuse.kernel.ir.types import Kernel, Loop, Stmt, expressions, names_written, walk
+from autofuse.kernel.passes.lane_loops import lane_loops_rewritten
 from autofuse.kernel.passes.lanes_inward import varying_names
-from autofuse.kernel.spelling import Spelling
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.positions import mostly

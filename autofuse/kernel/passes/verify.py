@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autofuse.kernel.fragment_ir import Collective, Exchange, Vote
-from autofuse.kernel.ir import (
+from autofuse.kernel.ir.fragment import Collective, Exchange, Vote
+from autofuse.kernel.ir.types import (
     Ahead,
     Assign,
     Join,
@@ -22,7 +22,7 @@ from autofuse.kernel.ir import (
     expressions,
     walk,
 )
-from autofuse.kernel.render_dot import is_dot
+from autofuse.kernel.text.c.dot import is_dot
 from autofuse.ops.scalar import Expr, Load, Sym
 
 

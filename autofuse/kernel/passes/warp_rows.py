@@ -9,8 +9,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autofuse.kernel.cuda_settings import settings
-from autofuse.kernel.ir import Kernel, Let, Local, Loop, Stmt, Store, has_product, substitute_stmt
+from autofuse.kernel.cuda.settings import settings
+from autofuse.kernel.ir.types import (
+    Kernel,
+    Let,
+    Local,
+    Loop,
+    Stmt,
+    Store,
+    has_product,
+    substitute_stmt,
+)
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Lit, Sym

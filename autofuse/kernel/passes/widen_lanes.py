@@ -11,9 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from autofuse.kernel.cuda_settings import settings
-from autofuse.kernel.indices import divided, has_load, is_multiple, mentions, rebuild, spelled_out
-from autofuse.kernel.ir import (
+from autofuse.kernel.cuda.settings import settings
+from autofuse.kernel.ir.indices import (
+    divided,
+    has_load,
+    is_multiple,
+    mentions,
+    rebuild,
+    spelled_out,
+)
+from autofuse.kernel.ir.types import (
     Assign,
     Fold,
     Kernel,

@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from autofuse.backends import cpu
 from autofuse.backends.base import Program
 from autofuse.backends.ccompiler import compile_program
-from autofuse.backends.fingerprint import cpu_environment
+from autofuse.backends.cpu import backend as cpu
+from autofuse.backends.cpu.fingerprint import cpu_environment
 from autofuse.backends.registry import Backend
 from autofuse.backends.toolchain import find_compiler
 from autofuse.graph.types import Graph
 from autofuse.plan.parameters import Setting
-from autofuse.plan.schedule import Run
+from autofuse.plan.program.schedule import Run
 from autofuse.plan.types import Candidate, FusionGroup, LaunchConfig
 from autofuse.records import Environment
 

@@ -1,6 +1,6 @@
 """peeled: with setting `peel`, the last, shorter tile of a C kernel is a segment of its own."""
 
-from autofuse.kernel.ir import Kernel
+from autofuse.kernel.ir.types import Kernel
 from autofuse.kernel.passes.peel_tails import peel_tails
 from autofuse.plan.parameters import C_LAUNCH, LaunchConfig
 

@@ -1,0 +1,238 @@
+"""The entry of a CPU program: a schedule's steps as C calls.
+
+`blas` holds sgemm, dgemm, set_threads (or null), parallel (see `pool.c`), what calls of oneDNN need
+(see `onednn.c`) and the loops of pocketfft (see `pocketfft.py`), or null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
+
+from autofuse.backends.cpu.rounds import is_job, issued_at_once, job_body, job_name, rounds_text
+from autofuse.backends.cpu.tasks import (
+    Callees,
+    DnnlCallee,
+    KernelCall,
+    address,
+    called_by_table,
+    library_text,
+    same_kernel,
+    task_of,
+)
+from autofuse.graph.types import Graph
+from autofuse.kernel.library.gemm import library_of
+from autofuse.kernel.library.onednn import dnnl_group
+from autofuse.kernel.text.dialects import C
+from autofuse.plan.fusion.groups import reads
+from autofuse.plan.parameters import FFT, THREADS
+from autofuse.plan.program.schedule import (
+    Copy,
+    Ref,
+    Repeat,
+    Run,
+    Schedule,
+    Step,
+    While,
+    kernel_runs,
+)
+
+ENTRY = "af_entry"
+PROFILE = f"{ENTRY}_profile"
+# What runs once, in a program with constants.
+PREPARE = f"{ENTRY}_prepare"
+# What an entry says where NumPy has no transforms that can be called.
+NO_TRANSFORMS = 5
+_CLOCK = """static double af_now_us(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+}"""
+_RUNTIME = """
+#include <string.h>
+#include <time.h>
+typedef void (*af_gemm_f32)(const char *, const char *, const int *, const int *, const int *,
+  const float *, const float *, const int *, const float *, const int *, const float *,
+  float *, const int *);
+typedef void (*af_gemm_f64)(const char *, const char *, const int *, const int *, const int *,
+  const double *, const double *, const int *, const double *, const int *, const double *,
+  double *, const int *);
+typedef void (*af_ufunc)(char **, const intptr_t *, const intptr_t *, void *);
+typedef int (*af_set_threads)(int);
+typedef void (*af_task)(void **, int64_t, int64_t);
+typedef void (*af_parallel)(af_task, void **, int64_t, int);
+"""
+
+
+def entry_text(graph: Graph, plan: Schedule, calls: Callees) -> str:
+    """The translation unit of the entry; kernels are declared here and defined elsewhere."""
+    heads = {call.name: call for call in calls.values() if isinstance(call, KernelCall)}
+    gemms = [r for r in kernel_runs(plan.everything) if called_by_table(r)]
+    numbers = {run: i for i, run in enumerate(dict.fromkeys(map(same_kernel, gemms)))}
+    lines = [C.prelude, _RUNTIME]
+    for name in sorted(heads):
+        lines += [heads[name].head, *_task(heads[name])]
+    for run, number in numbers.items():
+        lines += library_text(run, number)
+    if any(isinstance(call, DnnlCallee) for call in calls.values()):
+        lines.append(dnnl_text())
+    lines += [_spaces(graph, plan), _CLOCK]
+    jobs = [s for s in plan.everything if isinstance(s, Repeat) and is_job(s, calls)]
+    lines += [rounds_text()] if jobs else []
+    bodies = {job_name(job, calls, numbers): job_body(job, calls, numbers) for job in jobs}
+    for name, body in bodies.items():
+        lines.append(f"static void {name}(void **c, int64_t round, int64_t first, int64_t last)")
+        lines += body
+    lines += _entry(plan, calls, numbers, PROFILE)
+    lines += _entry(plan, calls, numbers, ENTRY)
+    if plan.binding.bound:
+        once = Schedule(plan.prepare, (), 0, (-1,) * len(plan.prepare))
+        lines += _entry(once, calls, numbers, PREPARE)
+    return "\n".join(lines) + "\n"
+
+
+def runtime_text() -> str:
+    """What every entry is made of whatever its plan: the steps of a loop around a copy, and the
+    task that runs a kernel."""
+    here, there = Ref("work"), Ref("work", offset=64)
+    copy = (Copy(here, there, 64),)
+    turns = (copy, (), ())
+    loop = Repeat(2, 0, here, turns)
+    ended = While(2, 0, here, turns[:2], (here, there), 1, turns[:2])
+    plan = Schedule((loop, ended), (), 128, (0, 0))
+    call = KernelCall("KERNEL", "void KERNEL(void);", 1, 1)
+    bare = Graph((), (), ())
+    return "\n".join([entry_text(bare, plan, {}), *_task(call), rounds_text()])
+
+
+def dnnl_text() -> str:
+    """What runs calls of oneDNN, whichever they are."""
+    return files("autofuse.backends.cpu").joinpath("onednn.c").read_text()
+
+
+def library_task(run: Run) -> str:
+    """The text of a library call, whatever else is in the plan."""
+    return "\n".join(library_text(run, 0))
+
+
+def _task(call: KernelCall) -> Iterator[str]:
+    """The kernel with its arrays in one table, as the thread pool wants it."""
+    arguments = ", ".join([*(f"p[{i}]" for i in range(call.params)), "first", "last"])
+    yield f"static void t_{call.name}(void **p, int64_t first, int64_t last)"
+    yield f"{{ {call.name}({arguments}); }}"
+
+
+def _spaces(graph: Graph, plan: Schedule) -> str:
+    inputs = len(graph.inputs)
+    out = inputs + len(plan.constants)
+    held = f", AF_HELD = {out + len(graph.outputs)}" if plan.binding.bound else ""
+    return f"enum {{ AF_IN = 0, AF_CONST = {inputs}, AF_OUT = {out}{held} }};"
+
+
+def _entry(plan: Schedule, calls: Callees, gemms: Mapping[Run, int], name: str) -> Iterator[str]:
+    """An entry; the profiled one adds the microseconds of each group to `us[group]`."""
+    profiled = name == PROFILE
+    extra = ", double *us" if profiled else ""
+    yield f"int32_t {name}(void **buffers, void *workspace, void **blas{extra})"
+    yield "{"
+    yield "  char *const work = (char *)workspace;"
+    yield "  const af_parallel parallel = (af_parallel)blas[3];"
+    yield "  (void)work; (void)buffers; (void)parallel;"
+    may_fail = any(isinstance(call, DnnlCallee) for call in calls.values())
+    if may_fail:
+        yield "  int32_t failed = 0;"
+    if any(library_of(run.graph, run.group, run.launch, C) == FFT for run in gemms):
+        yield f"  if (!blas[5]) return {NO_TRANSFORMS};"
+    if profiled:
+        yield "  double before_us = af_now_us(), after_us;"
+    if gemms:
+        # BLAS runs single-threaded inside our threads: two pools would wait for each other.
+        yield "  const af_set_threads set = (af_set_threads)blas[2];"
+        yield "  const int before = set ? set(1) : 0;"
+    for step, owner in zip(plan.steps, plan.owners, strict=True):
+        yield from _steps((step,), calls, gemms, 1)
+        if profiled:
+            if owner >= 0:
+                yield f"  after_us = af_now_us(), us[{owner}] += after_us - before_us;"
+            yield "  before_us = af_now_us();"
+    if gemms:
+        yield "  if (set) set(before);"
+    if profiled:
+        yield "  (void)before_us;"
+    yield f"  return {'failed' if may_fail else 0};"
+    yield "}"
+
+
+def _steps(
+    steps: Iterable[Step], calls: Callees, gemms: Mapping[Run, int], depth: int
+) -> Iterator[str]:
+    pad = "  " * depth
+    for step in steps:
+        match step:
+            case Run():
+                yield from _call(step, calls, gemms, pad)
+            case Copy(source, target, nbytes):
+                yield f"{pad}memcpy({address(target)}, {address(source)}, {nbytes});"
+            case Repeat() if is_job(step, calls):
+                yield from issued_at_once(step, calls, gemms, pad)
+            case Repeat(trip, level, counter):
+                yield f"{pad}for (int32_t t{level} = 0; t{level} < {trip}; t{level}++) {{"
+                yield f"{pad}  *(int32_t *){address(counter)} = t{level};"
+                yield from _turns(step.turns, step.level, calls, gemms, depth + 1)
+                yield f"{pad}}}"
+            case While():
+                yield from _while(step, calls, gemms, pad)
+
+
+def _while(step: While, calls: Callees, gemms: Mapping[Run, int], outer: str) -> Iterator[str]:
+    t, pad, depth = f"t{step.level}", f"{outer}  ", len(outer) // 2 + 2
+    *others, going = (f"memchr({address(go)}, 1, {step.flags})" for go in step.go)
+    for k, flags in reversed(list(enumerate(others))):
+        going = f"({t} % {len(step.go)} == {k} ? {flags} : {going})"
+    yield f"{outer}{{"
+    yield f"{pad}int32_t {t} = 0;"
+    yield f"{pad}for (; {t} < {step.trip} && {going} != NULL; {t}++) {{"
+    yield f"{pad}  *(int32_t *){address(step.counter)} = {t};"
+    yield from _turns(step.turns, step.level, calls, gemms, depth)
+    yield f"{pad}}}"
+    yield from _turns(step.ends, step.level, calls, gemms, depth - 1)
+    yield f"{outer}}}"
+
+
+def _turns(
+    turns: Sequence[Sequence[Step]], level: int, calls: Callees, gemms: Mapping[Run, int],
+    depth: int,
+) -> Iterator[str]:  # fmt: skip
+    """The steps of one of the turns, by the iteration number."""
+    pad, last = "  " * depth, len(turns) - 1
+    if last == 0:
+        yield from _steps(turns[0], calls, gemms, depth)
+        return
+    for k, steps in enumerate(turns):
+        head = f"if (t{level} % {len(turns)} == {k}) {{" if k < last else "{"
+        yield f"{pad}{'} else ' if k else ''}{head}"
+        yield from _steps(steps, calls, gemms, depth + 1)
+    yield f"{pad}}}"
+
+
+def _call(run: Run, calls: Callees, gemms: Mapping[Run, int], pad: str) -> Iterator[str]:
+    threads = THREADS.of(run.launch)
+    callee = calls.get(same_kernel(run))
+    if isinstance(callee, DnnlCallee):
+        yield f"{pad}{{ void *p[] = {{{_operands(run)}, blas[4], 0, &failed}};"
+        yield f"{pad}  af_dnnl_call(p, {callee.number}, parallel, {threads}); }}"
+        return
+    own = task_of(run, calls, gemms)
+    start = "parallel(" if threads > 1 and own.total > 1 else ""
+    end = f"{own.total}, {threads})" if start else f"0, {own.total})"
+    task = f"{start}{own.name}, p, {end}" if start else f"{own.name}(p, {end}"
+    yield f"{pad}{{ void *p[] = {{{own.table()}}}; {task}; }}"
+
+
+def _operands(run: Run) -> str:
+    """The arrays of a call of oneDNN: source, weights, result."""
+    place = dict(zip(reads(run.graph, run.group.nodes), run.reads, strict=True))
+    found = dnnl_group(run.graph, run.group)
+    assert found is not None
+    return ", ".join(map(address, (place[found.lhs], place[found.rhs], *run.writes)))

@@ -1,0 +1,182 @@
+"""HorizontalLoopFusion and HorizontalInputFusion: independent small kernels side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from autofuse.baselines.xla.multi_output import incompatible_shapes
+from autofuse.baselines.xla.predicates import is_input_fusible, root_facts, sibling_budget
+from autofuse.baselines.xla.state import HORIZONTAL, LOOP, OP, Instr, XlaState
+
+LOOPS = "horizontal-loop"
+INPUTS = "horizontal-input"
+MAX_ELEMENTS = 128 * 2048
+MAX_INSTRUCTIONS = 30
+MAX_MEMBERS = 32
+MAX_ARGUMENT_BYTES = 4000
+POINTER_BYTES = 8
+
+
+def instruction_count(state: XlaState, instr: Instr) -> int:
+    """Instructions of a fused computation, parameters and scalar constants included."""
+    if not instr.is_fusion:
+        return 1
+    scalars = {
+        n for m in instr.nodes for n in state.fact(m).raw_operands
+        if state.facts[n] is None and state.graph[n].types[0].size == 1
+        and state.graph[n].op == "constant"
+    }  # fmt: skip
+    return len(instr.nodes) + len(instr.operands) + len(scalars)
+
+
+def _candidates(state: XlaState, consumer: Instr | None) -> list[Instr]:
+    """Distinct producers whose only user, besides the graph's result, is `consumer` (None: the
+    result itself)."""
+    if consumer is None:
+        owners = dict.fromkeys(
+            state.owner[v.node] for v in state.graph.outputs if v.node in state.owner
+        )
+        found = [state.instrs[i] for i in owners]
+    else:
+        found = state.producers(consumer)
+    return [p for p in found if all(u is consumer for u in state.users(p))]
+
+
+# loops
+
+
+def too_large(state: XlaState, instr: Instr) -> tuple[str, str] | None:
+    """Limits on one member; None when it may take part."""
+    size = max(f.size for f in root_facts(state, instr))
+    if size > MAX_ELEMENTS:
+        return "elements", f"{size} elements (limit {MAX_ELEMENTS})"
+    count = instruction_count(state, instr)
+    if count > MAX_INSTRUCTIONS:
+        return "instructions", f"{count} instructions (limit {MAX_INSTRUCTIONS})"
+    if len({f.dtype for f in root_facts(state, instr)}) > 1:
+        return "dtypes", "its outputs have several element types"
+    return None
+
+
+def _is_loop(state: XlaState, instr: Instr) -> bool:
+    return instr.kind == LOOP or (instr.kind == OP and state.fact(instr.id).elementwise)
+
+
+def _shares_parameter(state: XlaState, instr: Instr, members: Iterable[int]) -> bool:
+    others = set(members) - {instr.id}
+    return any(
+        not others.isdisjoint(state.readers[v])
+        for v in instr.operands
+        if state.graph[v.node].op == "input"
+    )
+
+
+def horizontal_loop_fusion(state: XlaState) -> bool:
+    """One run over the entry computation, users first; True when something fused."""
+    changed = False
+    for consumer in _consumers(state, users_first=True):
+        loops = [p for p in _candidates(state, consumer) if _is_loop(state, p)]
+        small = [p for p in loops if _note_member(state, p, consumer, too_large(state, p))]
+        ids = [p.id for p in small]
+        free = [
+            p for p in small
+            if _note_member(state, p, consumer, ("parameter", "shares an input with another")
+                            if _shares_parameter(state, p, ids) else None)
+        ]  # fmt: skip
+        free.sort(key=lambda p: _alike(state, p))
+        for run in _runs(state, free):
+            changed |= _fuse_run(state, run)
+    return changed
+
+
+def _note_member(
+    state: XlaState, instr: Instr, consumer: Instr | None, refusal: tuple[str, str] | None
+) -> bool:
+    if refusal is not None:
+        state.note(LOOPS, instr, consumer or instr, refusal, ("", ""))
+    return refusal is None
+
+
+def _alike(state: XlaState, instr: Instr) -> tuple[str, int, int]:
+    """Members of one kernel agree in this."""
+    dtype = root_facts(state, instr)[0].dtype
+    return str(dtype), len(instr.roots), instruction_count(state, instr)
+
+
+def _runs(state: XlaState, members: list[Instr]) -> list[list[Instr]]:
+    """Neighbours that are alike, cut at the member and kernel-argument limits."""
+    runs: list[list[Instr]] = []
+    spent = 0
+    for member in members:
+        cost = POINTER_BYTES * (len(member.operands) + len(member.roots))
+        joins = (
+            bool(runs)
+            and _alike(state, runs[-1][0]) == _alike(state, member)
+            and len(runs[-1]) < MAX_MEMBERS
+            and spent + cost < MAX_ARGUMENT_BYTES
+        )
+        if joins:
+            runs[-1].append(member)
+            spent += cost
+        else:
+            runs.append([member])
+            spent = cost
+    return runs
+
+
+def _fuse_run(state: XlaState, run: list[Instr]) -> bool:
+    first = run[0]
+    for other in run[1:]:
+        reason = f"{len(run)} independent loops in one kernel"
+        state.note(LOOPS, other, first, None, ("side-by-side", reason))
+        state.take_over(other, first)
+        first.kind = HORIZONTAL
+    return len(run) > 1
+
+
+# reductions
+
+
+def horizontal_input_fusion(state: XlaState) -> bool:
+    """One run, definitions first; True when something fused."""
+    changed = False
+    for consumer in _consumers(state, users_first=False):
+        found = [p for p in _candidates(state, consumer) if is_input_fusible(state, p)]
+        key: Callable[[Instr], tuple[tuple[int, ...], int]] = lambda p: (  # noqa: E731 - its type stands beside it
+            next(f.loop_shape for f in root_facts(state, p) if f.fast),
+            instruction_count(state, p),
+        )
+        found.sort(key=key)
+        anchor: Instr | None = None
+        for member in found:
+            if anchor is None:
+                anchor = member
+                continue
+            changed |= _join(state, anchor, member)
+            if member.id in state.instrs:
+                anchor = member
+    return changed
+
+
+def _join(state: XlaState, anchor: Instr, member: Instr) -> bool:
+    shapes = incompatible_shapes(state, anchor, member)
+    room = sibling_budget(state, anchor, member)
+    refusal = ("shapes", shapes) if shapes else ("budget", room) if room else None
+    state.note(INPUTS, member, anchor, refusal, ("side-by-side", "reductions of equal shape"))
+    if refusal is not None:
+        return False
+    state.take_over(member, anchor)
+    return True
+
+
+def _consumers(state: XlaState, users_first: bool) -> Iterable[Instr | None]:
+    """Every instruction still there when its turn comes, and the graph's result (None)."""
+    order = state.post_order()
+    if users_first:
+        yield None
+        order.reverse()
+    for item in order:
+        if item in state.instrs:
+            yield state.instrs[item]
+    if not users_first:
+        yield None

@@ -1,0 +1,122 @@
+"""What the loops of a tile kernel are given and hand on: settings, runs, scratch and panels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autofuse.kernel.ir.types import Panel
+from autofuse.ops.scalar import Expr
+from autofuse.plan.parameters import (
+    ACROSS,
+    COLUMN_BLOCK,
+    DOT,
+    LINES,
+    MAPS,
+    MICRO,
+    MMA,
+    PACK,
+    PACK_LEFT,
+    PAIRS,
+    ROW_BLOCK,
+    STAGE,
+    TAIL,
+    TERM_BLOCK,
+    VECTOR_BITS,
+    WALK,
+    WAVE,
+)
+from autofuse.plan.program.packing import LANES
+from autofuse.plan.types import LaunchConfig
+
+# Terms, or panels, that a right operand which is not packed is asked for before it is needed, and
+# up to how many terms at once its rows are read one panel after another. Without, a product of
+# 6 x 2352 x 768 takes 1.4 times as long from memory (measured on Zen 5).
+TERMS_AHEAD, PANELS_AHEAD, FEW_TERMS = 16, 2, 32
+# Elements that are asked for ahead where vectors run along terms, and up to how many terms of a
+# column those of the next panel are asked for instead (Zen 5, from memory: 1.15 and 1.35 times).
+ALONG_AHEAD, SHORT = 128, 512
+
+
+@dataclass(frozen=True, slots=True)
+class TileSettings:
+    """What is chosen of a tile kernel: the register tile (columns of 4 bytes), the block of rows,
+    columns and terms (0: all), whether right operands are packed where they need not be, and left
+    ones at all, whether rows are staged, whether vectors run along terms where both operands lie
+    along them, whether terms of bf16 are multiplied in pairs, whether patches are read where they
+    lie, whether register tiles end where a line of rows does, whether a tile of rows meets all
+    panels of its block before the next one does, the bits of a vector, the instructions of tensor
+    cores that multiply, in how many parts the tiles are summed that do not fill a wave of so
+    many blocks, and whether tensor maps copy operands."""
+
+    rows: int
+    columns: int
+    row_block: int
+    column_block: int
+    term_block: int
+    pack: bool
+    pack_left: bool
+    stage: bool
+    dot: bool
+    pairs: bool
+    walk: bool
+    lines: bool
+    across: bool
+    vector_bits: int
+    mma: str
+    tail: int
+    wave: int
+    maps: bool
+
+    @property
+    def slab(self) -> int:
+        """Rows that lie side by side where the left operand is packed: whole register tiles."""
+        return -(-LANES // self.rows) * self.rows
+
+    @staticmethod
+    def of(launch: LaunchConfig) -> TileSettings:
+        rows, columns = str(launch.get(MICRO.name, MICRO.default)).split("x")
+        return TileSettings(
+            int(rows), int(columns), ROW_BLOCK.of(launch), COLUMN_BLOCK.of(launch),
+            TERM_BLOCK.of(launch), PACK.of(launch), PACK_LEFT.of(launch), STAGE.of(launch),
+            DOT.of(launch), PAIRS.of(launch), WALK.of(launch), WALK.of(launch) and LINES.of(launch),
+            ACROSS.of(launch) and not DOT.of(launch), VECTOR_BITS.of(launch),
+            MMA.of(launch), TAIL.of(launch), WAVE.of(launch), MAPS.of(launch),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TileRun:
+    """A run of rows or columns of a block: the first of them in the block, how many, and how many
+    of these `there` are (None: all)."""
+
+    first: Expr
+    count: int
+    there: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Rows of a product in scratch: `stride` elements from one to the next."""
+
+    buffer: str
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class RightPanel:
+    """A panel of a right operand, and the columns that a tile of it has."""
+
+    panel: Panel
+    width: int
+
+
+def asked_ahead(lying: Panel, columns: int, cut: int, width: int) -> int:
+    """How many elements before it is needed a panel of `columns` is asked for that is read as it
+    lies: no processor fetches short runs of many rows by itself. Rows of a block `width` wide are
+    read from end to end where `cut` (0: all) are few terms."""
+    if lying.inner != 1:
+        return lying.inner * columns if lying.inner <= SHORT else ALONG_AHEAD
+    if lying.outer <= columns:
+        return 0
+    along = 0 < cut <= FEW_TERMS and width > 2 * PANELS_AHEAD * columns
+    return PANELS_AHEAD * columns if along else TERMS_AHEAD * lying.outer

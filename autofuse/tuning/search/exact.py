@@ -1,0 +1,398 @@
+"""The exact strategy: candidate kernels, a 0/1 program over them, and plans that measure kernels.
+
+Costs are optimistic until measured; what the least plan by these costs is made of is measured next.
+Until it is all measured, incumbent and floor say how much better a plan of these kernels at the
+launches tried can be: the gap of this search, proved window by window in large graphs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from autofuse.cost.kinds import kind_of_work
+from autofuse.cover import Options, PlanningStep, PlanResult, k_best, plan
+from autofuse.enumerate.enumeration import Enumeration
+from autofuse.enumerate.windows import Window, windows
+from autofuse.ops.types import AutofuseError
+from autofuse.plan.types import FusionPlan
+from autofuse.tuning.bench import Bench, Findings, Standing
+from autofuse.tuning.budget import ENUMERATING_SHARE, NAMING_SHARE, Share, recalling, solving
+from autofuse.tuning.problem import default_candidate
+from autofuse.tuning.search.allocation import (
+    ROUND_GAIN,
+    TILE_ROUND_GAIN,
+    VAIN,
+    WORTH,
+    Allocation,
+    Next,
+    Outlook,
+    optimistic_costs,
+)
+from autofuse.tuning.search.candidates import candidate_kernels
+from autofuse.tuning.search.cover import cover_problem
+from autofuse.tuning.search.profiling import Kernels, Round
+from autofuse.tuning.search.prospects import Prospect, expectations, is_library, prospect
+from autofuse.tuning.search.regions import (
+    WHOLE_NODES,
+    nodes_to_plan,
+    plan_by_bounds,
+    region_of,
+    starts,
+)
+from autofuse.tuning.search.selection import ALMOST_FREE, Selection
+from search_spaces import FusionSpace
+from search_spaces.launch import LaunchSpace, first_option
+
+# Rounds of new launch configurations between two times of planning.
+ROUNDS = 4
+# Candidate kernels up to which it is worked out what can be expected of measuring.
+JUDGED_KERNELS = 4000
+# A kernel below its lower bound matters from this fraction of the plan's time on.
+TELLING = 0.01
+BATCH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A search may end before its budget at this gap of the search, or when `runs` runs no longer
+    repay more tuning (None: only the plan counts)."""
+
+    search_gap: float = 0.0
+    runs: float | None = None
+
+
+class ExactSearch:
+    """One search; `run` may be called once."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        goal: Goal,
+        enumeration: Enumeration | None = None,
+        fused: FusionPlan | None = None,
+        space: LaunchSpace | None = None,
+    ) -> None:
+        """`enumeration`, `fused` ("everything fused", tried first) and `space` stand for what
+        follows from the graph and the bench where they are not given."""
+        self.bench, self.graph, self.goal = bench, bench.graph, goal
+        enumerating = Share(bench.left_s, ENUMERATING_SHARE)
+        if fused is None:
+            fused = FusionSpace(self.graph).choose(first_option, enumerating.is_over)
+        self.fused = fused
+        found = enumeration or self._enumerate(enumerating)
+        naming = Share(bench.left_s, NAMING_SHARE)
+        self.enumeration = found.named(naming.is_over)
+        cover = cover_problem(self.enumeration, digests=True)
+        pieces = cover.problem.pieces
+        self.bounds = {piece.key: piece.bound_us for piece in pieces}
+        places = {cover.group(i): piece.key for i, piece in enumerate(pieces)}
+        recall = recalling(bench.left_s)
+        self.kernels = Kernels(bench, places, self.bounds, space, recall.is_over)
+        self.solving = solving(bench.left_s)
+        self.whole = Selection(self.kernels, cover)
+        self.windows: tuple[Window, ...] = ()
+        if nodes_to_plan(self.graph) > WHOLE_NODES:
+            self.windows = windows(self.graph, WHOLE_NODES, supernodes=self.enumeration.supernodes)
+        # What kernels are expected to take, where that differs from their bounds.
+        self.expected: Mapping[str, float] = self._expectations()
+        share = TILE_ROUND_GAIN if self.expected else ROUND_GAIN
+        self.allocation = Allocation(goal.runs, round_share=share)
+        # The plan so far of a graph planned by windows.
+        self.current: FusionPlan | None = None
+        self.trials = 0
+        self.planned = ""
+        self.planned_us: float | None = None
+        self.search_floor_us: float | None = None
+        self.search_gap: float | None = None
+        self.residual_us: float | None = None
+
+    @cached_property
+    def kinds(self) -> Mapping[str, Hashable]:
+        """What kind of work each kernel is, for graphs where it is worked out what to expect."""
+        return {key: kind_of_work(self.graph, g) for key, g in self.kernels.samples.items()}
+
+    def _enumerate(self, time: Share) -> Enumeration:
+        """Candidate kernels, among them those of every baseline and of everything fused."""
+        plans, calibration = self.bench.plans, self.bench.calibration()
+        time.renew()  # calibrating is no part of it
+        return candidate_kernels(
+            self.graph, [*plans.values(), self.fused], calibration,
+            rules=plans, should_stop=time.is_over,
+        )  # fmt: skip
+
+    def _expectations(self) -> Mapping[str, float]:
+        """For graphs for which it is worked out what to expect."""
+        if self.windows or len(self.bounds) > JUDGED_KERNELS:
+            return {}
+        time = Share(self.bench.left_s, NAMING_SHARE)
+        return expectations(
+            self.graph, self.kernels.samples, self.bounds, self.kernels.space,
+            self.bench.calibration(), time.is_over,
+        )  # fmt: skip
+
+    def run(self) -> Findings:
+        """Plan, tune the kernels of the plan, and plan again while there is budget."""
+        self._search()
+        return self._findings()
+
+    def _findings(self) -> Findings:
+        return Findings(
+            trials=self.trials,
+            planned=self.planned,
+            planned_us=self.planned_us,
+            search_floor_us=self.search_floor_us,
+            search_gap=self.search_gap,
+            residual_us=self.residual_us,
+            certificate="per window" if self.windows else "whole",
+            notes=tuple(self._notes()),
+            counts=dict(self.enumeration.counts),
+        )
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if self.windows:
+            tiles = sum(window.kind == "tile" for window in self.windows)
+            notes.append(
+                f"planned in {tiles} windows of at most {WHOLE_NODES} nodes: "
+                "the gap of this search is proved per window, not for the graph"
+            )
+        if self.enumeration.cut_short:
+            notes.append(
+                f"enumeration stopped after {len(self.enumeration.groups)} groups: the budget was "
+                "short, and the gap of this search is of these only"
+            )
+        below = self.kernels.below_bounds(TELLING * (self.planned_us or 0.0))
+        if below:
+            notes.append(
+                f"{len(below)} of {len(self.kernels.known())} kernels took as little as "
+                f"{min(below.values()):.0%} of their lower bound: the calibrated peaks of this "
+                "device are too low, and neither gap is proved"
+            )
+        return notes
+
+    def _search(self) -> None:
+        """Everything fused, then planning and launch configurations as the allocation says."""
+        if not self.expected and not self.bench.is_over() and self.bench.fits(self.fused):
+            space = self.kernels.space
+            self.bench.measure(default_candidate(self.graph, self.fused, space, "fused"))
+        vain, may_yield = 0, True
+        while True:
+            left_s = self.bench.left_s()
+            found, yielded = self._planned(may_yield)
+            self.allocation.planning_s += left_s - self.bench.left_s()
+            if found is None:
+                return
+            before = self.planned_us
+            if self._tune(found, yielded):
+                may_yield = True
+                continue
+            if yielded:
+                may_yield = False
+                continue
+            optimistic = self._optimistic() if vain < VAIN else None
+            if optimistic is None or not self._tune(optimistic, False):
+                return
+            may_yield = True
+            vain = vain + 1 if self.planned_us == before else 0
+
+    def _tune(self, found: FusionPlan, yielded: bool) -> int:
+        """Rounds of new launch configurations for the kernels of a plan: how many there were.
+        `yielded`: planning gave way to them, and goes on once more is expected of it."""
+        rounds, allocation, drawn = 0, self.allocation, deque[Round]()
+        while rounds < ROUNDS and self._goes_on(found):
+            before, left_s = self.kernels.cost_us(found.groups), self.bench.left_s()
+            if rounds and yielded and allocation.is_planning_due(self._outlook(), before):
+                break
+            drawn = drawn or deque(self.kernels.draw_rounds(found, ROUNDS - rounds))
+            if not drawn:
+                break
+            self.kernels.tune_launches(found, drawn.popleft())
+            rounds += 1
+            self.trials += 1
+            allocation.rounds_s += left_s - self.bench.left_s()
+            allocation.round_done(self.kernels.cost_us(found.groups) < before)
+            self._tell("launches")
+        return rounds
+
+    def _optimistic(self) -> FusionPlan | None:
+        """A plan that would be the best if tuning gave its kernels what it gave others."""
+        planned = self.planned_us
+        near_enough = self.search_gap is not None and self.search_gap <= self.goal.search_gap
+        if self.windows or planned is None or near_enough or self.bench.is_over():
+            return None
+        allocation = self.allocation
+        if not allocation.round_repays(allocation.round_gain_us(planned), self.kernels.per_plan_s):
+            return None
+        costs = optimistic_costs(self.kernels.by_key, self.bounds)
+        self.solving.renew()
+        best = k_best(self.whole.problem, costs, 1, self.solving.left_s)[0]
+        found = self.whole.plan_of(best.plan)
+        if best.cost_us >= (1 - WORTH) * planned or not self.bench.fits(found):
+            return None
+        return found if self.kernels.is_timed(found) and self._goes_on(found) else None
+
+    def _goes_on(self, found: FusionPlan) -> bool:
+        """Whether there is time for new configurations of a plan's kernels, and the runs to come
+        could gain what a round takes."""
+        if self.bench.is_over():
+            return False
+        kernels = self.kernels
+        times = ((key, kernels.by_key[key].best[0]) for key in kernels.keys(found))
+        least = sum(min(self.bounds[key], us) for key, us in times)
+        cost = kernels.cost_us(found.groups)
+        gain = min(cost - least, self.allocation.round_gain_us(cost))
+        return self.allocation.round_repays(gain, kernels.per_plan_s)
+
+    def _outlook(self) -> Outlook:
+        """What the kernels measured by now let expect of the others."""
+        return self._prospect().outlook
+
+    def _prospect(self) -> Prospect:
+        self.solving.renew()
+        guesses, costs = self.expected or self.bounds, self.kernels.costs()
+        return prospect(self.whole.problem, guesses, costs, self.kinds, self.solving.left_s)
+
+    def _try_promising(self) -> None:
+        """Measure the plan of which most is expected while that is more than of a round of launch
+        configurations: bounds alone would have every hopeless kernel measured first."""
+        while self.expected and not self.windows and not self.bench.is_over():
+            try:
+                found = self._prospect()
+            except AutofuseError:  # the kernels that are left make no plan
+                return
+            unknown = self.whole.unknown(found.plan)
+            if not unknown or not self.allocation.is_promising(found.outlook):
+                return
+            known = len(self.kernels.known())
+            self.whole.measure(found.plan, unknown)
+            self.trials += 1
+            self._tell()
+            if len(self.kernels.known()) == known:
+                return
+
+    def _planned(self, may_yield: bool) -> tuple[FusionPlan | None, bool]:
+        """The best plan by what is known now, timed as a whole, and whether planning gave way to
+        launch configurations before it came to its end."""
+        found, yielded = self._plan_windows() if self.windows else self._plan_whole(may_yield)
+        if found is not None:
+            self.planned, residual = self.kernels.residual_us(found)
+            self.residual_us = self.residual_us if residual is None else residual
+        return found, yielded
+
+    def _plan_whole(self, may_yield: bool) -> tuple[FusionPlan | None, bool]:
+        self._try_promising()
+        plans = [self.fused, *self.bench.plans.values()]
+        if self.expected:  # what is worth measuring was; what libraries take is worth knowing
+            plans = [p for p in plans if any(is_library(self.graph, g) for g in p.groups)][:1]
+        start = [p for p in map(self.whole.cover.pieces_of, plans) if p]
+        result, yielded = self._solve(self.whole, start, may_yield)
+        found = None if result.plan is None else self.whole.fitting(result.plan)
+        self._state(result.bound_us, found)
+        return found, yielded
+
+    def _plan_windows(self) -> tuple[FusionPlan | None, bool]:
+        """Plan every window anew, tiles first, the rest of the plan standing still."""
+        self.current = self.current or self._start_by_windows()
+        if self.current is None:
+            return None, False
+        open_us = 0.0
+        for window in self.windows:
+            slack = self._plan_window(window, self.current)
+            open_us += slack if window.kind == "tile" else 0.0
+        cost = self.kernels.cost_us(self.current.groups)
+        self._state(max(cost - open_us, 0.0), self.current)
+        return self.current, False
+
+    def _start_by_windows(self) -> FusionPlan | None:
+        """The plan of least bounds that works, so that all its kernels are known. Kernels fused
+        horizontally across windows come from given plans only."""
+        self.solving.renew()
+        guess = plan_by_bounds(self.enumeration, self.windows, self.solving.left_s)
+        given = (self.fused, *self.bench.plans.values())
+        bounds = {group: self.bounds[key] for group, key in self.kernels.places.items()}
+        for found in starts(self.graph, given, () if guess is None else (guess,), bounds):
+            if self.bench.fits(found) and self.kernels.is_timed(found):
+                return found
+        return None
+
+    def _plan_window(self, window: Window, current: FusionPlan) -> float:
+        """Improve the plan inside a window; microseconds that the window may still gain."""
+        region, cost_us = region_of(self.graph, window, current), self.kernels.cost_us
+        before = cost_us(region.inner)
+        if not region.inner or self.bench.is_over():
+            return before
+        cover = cover_problem(self.enumeration, region.window, digests=True)
+        selection = Selection(self.kernels, cover, region.rest)
+        start = cover.pieces_of(FusionPlan(region.inner))
+        try:
+            result, _ = self._solve(selection, [start] if start else [], may_yield=False)
+        except AutofuseError:  # what the window may read is not enough for any plan of it
+            return before
+        found = None if result.plan is None else selection.fitting(result.plan)
+        after = before
+        if found is not None and cost_us(found.groups) < cost_us(current.groups):
+            self.current = found
+            after = cost_us(found.groups) - cost_us(region.rest)
+        return max(0.0, after - result.bound_us)
+
+    def _state(self, bound_us: float, found: FusionPlan | None) -> None:
+        """Note how far the plan can be off."""
+        planned = None if found is None else self.kernels.cost_us(found.groups)
+        self.planned_us = planned
+        floor_us = self.search_floor_us = bound_us if planned is None else min(bound_us, planned)
+        self.search_gap = 1.0 if planned is None else 1 - floor_us / max(planned, ALMOST_FREE)
+        self._tell()
+
+    def _solve(
+        self, selection: Selection, start: Sequence[Sequence[int]], may_yield: bool
+    ) -> tuple[PlanResult, bool]:
+        """The best plan of a selection, measuring lazily; and whether planning gave way."""
+        self.allocation.begin_planning()
+        self.solving.renew()
+        judged = Next.PLANNING
+        has_plan = False
+
+        def should_stop() -> bool:
+            nonlocal judged
+            if self.bench.is_over():
+                judged = Next.NOTHING
+            elif has_plan and not self.windows and len(self.bounds) <= JUDGED_KERNELS:
+                judged = self._judge(may_yield)
+            return judged is not Next.PLANNING
+
+        def on_step(step: PlanningStep) -> None:
+            nonlocal has_plan
+            self.trials += 1
+            self.solving.renew()
+            has_plan = step.incumbent_us is not None
+            if not self.windows:  # a window's own numbers say nothing about the graph
+                self.search_floor_us, self.search_gap = step.bound_us, step.gap
+            self._tell()
+
+        goal, kernels = self.goal, self.kernels
+        result = plan(
+            selection.problem,
+            lambda piece: kernels.measured(piece.key),
+            options=Options(goal.search_gap, BATCH, False, goal.runs, lambda _: kernels.per_plan_s),
+            start=start,
+            known=kernels.known(),
+            prepare=selection.prepare,
+            should_stop=should_stop,
+            left_s=self.solving.left_s,
+            on_step=on_step,
+        )
+        return result, judged is Next.LAUNCHES
+
+    def _judge(self, may_yield: bool) -> Next:
+        allocation, kernels = self.allocation, self.kernels
+        may_yield = may_yield and not allocation.owes_proof(self.search_gap)
+        known, per_plan_s = len(kernels.known()), kernels.per_plan_s
+        return allocation.judge(known, self._outlook, per_plan_s, may_yield=may_yield)
+
+    def _tell(self, phase: str = "planning") -> None:
+        self.bench.tell(
+            Standing(phase, self.trials, self.search_floor_us, self.search_gap, self.residual_us)
+        )

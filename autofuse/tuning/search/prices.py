@@ -1,0 +1,78 @@
+"""What plans of rules are predicted to take, from kernels that they share with plans that were run.
+
+Ten rules on one graph share most of their kernels. Each run of one plan times all of its kernels
+(`Kernels.learn`); the others are predicted as sums. A kernel that none of these had counts at what
+is expected of it, times what the expectations of others were off (`allocation.bias_of`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+
+from autofuse.cost.bounds import Calibration, group_bound_us
+from autofuse.cost.kinds import kind_of_work
+from autofuse.graph.canonical import group_digest
+from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
+from autofuse.tuning.bench import Bench
+from autofuse.tuning.search.allocation import ModelBias, bias_of
+from autofuse.tuning.search.cover import kernel_key
+from autofuse.tuning.search.profiling import NOISE, Kernels
+from autofuse.tuning.search.prospects import expectations
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Microseconds that a plan is predicted to take; `least_us`: what it may take at least, by the
+    spread of what kernels took beside their expectations. `unknown` kernels were never timed."""
+
+    us: float
+    least_us: float
+    unknown: int
+
+
+class Prices:
+    """Predictions for some plans of one graph, better with each of them that is run."""
+
+    def __init__(
+        self, bench: Bench, plans: Iterable[FusionPlan], peaks: Calibration,
+    ) -> None:  # fmt: skip
+        graph = bench.graph
+        groups = dict.fromkeys(group for plan in plans for group in plan.groups)
+        places = {g: kernel_key(group_digest(graph, g.nodes, g.outputs), g) for g in groups}
+        bounds: dict[str, float] = {}
+        for group, key in places.items():
+            if key not in bounds:
+                bounds[key] = group_bound_us(graph, group, peaks)
+        self.kernels = Kernels(bench, places, bounds)
+        samples: Mapping[str, FusionGroup] = self.kernels.samples
+        likely = expectations(graph, samples, bounds, bench.space, peaks, lambda: False)
+        self._guesses = likely or bounds
+        self._kinds: dict[str, Hashable] = {k: kind_of_work(graph, g) for k, g in samples.items()}
+
+    def learn(self, candidate: Candidate) -> bool:
+        """Time all kernels of a plan, unless that is known; whether it works."""
+        return self.kernels.learn(candidate)
+
+    def of(self, candidate: Candidate) -> Price:
+        """What is predicted of a candidate now."""
+        bias, us, least_us, unknown = self._bias(), 0.0, 0.0, 0
+        keys = self.kernels.keys(candidate.plan)
+        for key, launch in zip(keys, candidate.launches, strict=True):
+            times = self.kernels.by_key.get(key)
+            known = None if times is None else times.us.get(launch)
+            if known is not None:
+                us, least_us = us + known, least_us + (1 - NOISE) * known
+                continue
+            unknown += 1
+            us += bias.time_us(self._kinds[key], self._guesses[key])
+            least_us += bias.time_us(self._kinds[key], self._guesses[key], -1.0)
+        return Price(us, least_us, unknown)
+
+    def _bias(self) -> ModelBias:
+        costs = self.kernels.costs()
+        return bias_of(
+            (self._kinds[key], us, self._guesses[key])
+            for key, us in costs.items()
+            if us is not None
+        )
