@@ -6,10 +6,10 @@ from functools import lru_cache
 from typing import Any
 
 from autofuse.graph.types import Graph
-from autofuse.kernel.cuda.shape import cuda_kernel
 from autofuse.kernel.ir.emit import LoweringError
 from autofuse.kernel.ir.instructions import by_group
 from autofuse.kernel.lower import extract, lower
+from autofuse.kernel.render import shaped_cuda
 from autofuse.plan.parameters import MAPS, MMA, LaunchParameter
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.launch import Chosen, Offer
@@ -34,7 +34,7 @@ def with_maps(offer: Offer, graph: Graph, group: FusionGroup) -> Offer:
 def _has_maps(group: Graph, launch: LaunchConfig) -> bool:
     """Whether some operand is copied in boxes; the pass `box_copies` says so."""
     try:
-        kernel = cuda_kernel(lower(group, launch))
+        kernel = shaped_cuda(lower(group, launch))
     except LoweringError:
         return False
     return any(param.map is not None for param in kernel.params)

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 from autofuse.graph.types import Graph
-from autofuse.kernel.cuda.shape import cuda_kernel, shared_bytes, takes_turns
+from autofuse.kernel.cuda.shape import takes_turns
 from autofuse.kernel.cuda.wgmma import GROUP, ROWS
 from autofuse.kernel.ir.emit import LoweringError
 from autofuse.kernel.ir.instructions import FACTORS, by_group
+from autofuse.kernel.launching import shared_bytes
 from autofuse.kernel.lower import extract, lower
+from autofuse.kernel.render import shaped_cuda
 from autofuse.plan.parameters import (
     BLOCK_THREADS,
     BLOCKS,
@@ -105,7 +107,7 @@ def _scratch(group: Graph, launch: LaunchConfig) -> int | None:
         kernel = lower(group, launch)
     except LoweringError:
         return None
-    if PINGPONG.of(launch) and not takes_turns(cuda_kernel(kernel)):
+    if PINGPONG.of(launch) and not takes_turns(shaped_cuda(kernel)):
         return None
     return shared_bytes(kernel)
 

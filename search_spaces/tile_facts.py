@@ -70,7 +70,8 @@ class TileFacts:
     """A tile kernel: matrices, rows and columns of each, the most terms, whether columns are local
     to a row, how many terms products have whose columns may be folded as they come
     (`plan/schedules/online.py`, 0: there are none), bytes that a block keeps for each row
-    otherwise, bytes of a number, of its widest product how the left and the right operand lie in memory (None: they are
+    otherwise, bytes of a number, of its widest product how the left and the right operand lie in
+    memory (None: they are
     computed), whether the results of a batch are neighbours, the type of all factors (None:
     there are several), how many rows are neighbours along one axis, how many columns products have
     of which folded ones are the terms, the axes that a lone product sums over, whether the right

@@ -20,9 +20,8 @@ from autofuse.frontends import spec, trace
 from autofuse.frontends.array_api.array import TracedArray
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.kernel.cuda import shape as cuda_shape
+from autofuse.kernel import render
 from autofuse.kernel.ir.types import Kernel, Param
-from autofuse.kernel.text.c import render
 from autofuse.ops.dtypes import DType
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, PlanError
 from autofuse.tuning.plans import baseline_candidate
@@ -41,7 +40,7 @@ def _nothing_kept() -> Iterator[None]:
 def forget() -> None:
     cpu.rendered.cache_clear()
     cuda.rendered.cache_clear()
-    cuda_shape.cuda_kernel.cache_clear()
+    render.shaped_cuda.cache_clear()
 
 
 def parts(x: TracedArray, y: TracedArray) -> dict[str, TracedArray]:
@@ -97,7 +96,7 @@ def test_a_changed_pass_changes_the_codes_of_the_kernels_it_touches(
     if device == "cpu":
         monkeypatch.setattr(render, "C_PASSES", (*render.C_PASSES, two_inputs))
     else:
-        monkeypatch.setattr(cuda_shape, "CUDA_PASSES", (*cuda_shape.CUDA_PASSES, two_inputs))
+        monkeypatch.setattr(render, "CUDA_PASSES", (*render.CUDA_PASSES, two_inputs))
     assert changed(before, by_op(graph, backend)) == {"mul"}
 
 

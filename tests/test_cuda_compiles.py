@@ -14,7 +14,7 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.kernel.ir.types import Kernel
 from autofuse.kernel.lower import extract, lower
-from autofuse.kernel.text.cuda.render import render_cuda
+from autofuse.kernel.render import render_cuda
 from autofuse.kernel.text.dialects import CUDA
 from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.types import LaunchConfig

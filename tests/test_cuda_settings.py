@@ -15,19 +15,18 @@ from autofuse.backends.emulator.emulator import ORDERS, Emulated, Guarded, Order
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.cuda.shape import (
+from autofuse.kernel.cuda.shape import is_one_turn
+from autofuse.kernel.ir.types import Kernel
+from autofuse.kernel.launching import (
     block_threads,
     blocks_wanted,
-    cuda_kernel,
     is_cooperative,
-    is_one_turn,
     scratch_bytes,
     scratch_params,
     shared_bytes,
 )
-from autofuse.kernel.ir.types import Kernel
 from autofuse.kernel.lower import extract, lower
-from autofuse.kernel.text.cuda.render import render_cuda
+from autofuse.kernel.render import render_cuda, shaped_cuda
 from autofuse.kernel.text.dialects import CUDA
 from autofuse.measure.check.compare import WorkloadReference, check, poison, reference_of
 from autofuse.plan.fusion.groups import group_of, is_source
@@ -90,7 +89,7 @@ def launched(
         outs.append(Guarded(f"out{k}", values))
     work = [Guarded(p.name, np.zeros(p.size, p.dtype.numpy)) for p in scratch_params(kernel)]
     blocks, together = blocks_wanted(kernel), is_cooperative(kernel)
-    if not is_one_turn(cuda_kernel(kernel)):
+    if not is_one_turn(shaped_cuda(kernel)):
         blocks = min(blocks, few)
     library.launch(
         kernel.name, blocks, block_threads(kernel), [*arrays, *outs, *work],

@@ -15,8 +15,7 @@ from cuda_settings_cases import GOLDEN
 from test_cuda_compiles import whole_kernel
 from test_cuda_settings import one_kernel
 
-from autofuse.kernel.text.c.render import render_c
-from autofuse.kernel.text.cuda.render import render_cuda
+from autofuse.kernel.render import render_c, render_cuda
 from autofuse.zoo import zoo_graph
 
 GOLDENS = Path(__file__).parent / "goldens"

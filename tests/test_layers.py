@@ -77,6 +77,31 @@ MAY_IMPORT = {
     "__main__": {"cli"},
     "benchmarks": {"faults"} | TO_COMMANDS | {"interop", "torch", "commands"},
 }
+# The folders of a room, and what each may import of it, besides itself. "" are the modules that lie
+# in no folder: what folders have in common, and what puts them together.
+FOLDERS: dict[str, dict[str, set[str]]] = {
+    "kernel": {
+        "ir": set(),
+        "cuda": {"ir"},
+        "elements": {"ir"},
+        "library": {"text"},
+        "passes": {"ir", "cuda"},
+        "tiles": {"ir", "cuda", "elements", "passes"},
+        "text": {"ir", "cuda"},
+    },
+    "plan": {"": {"fusion"}, "schedules": {""}, "fusion": {"", "schedules"},
+             "program": {"", "schedules", "fusion"}},
+    "tuning": {"search": {""}, "explain": {"", "search"}, "serve": {"", "search"},
+               "job": {"", "search", "serve"}},
+    "measure": {"timing": set(), "check": {""}, "truth": {"", "check"}, "calibrate": {""},
+                "worker": {"", "timing", "check", "truth"}},
+    "frontends": {each: {""} for each in ("array_api", "jax", "json", "onnx", "torch")},
+    "graph": {"composites": {""}, "surgery": {""}},
+    "baselines": {"inductor": {""}, "nvfuser": {""}, "tensorrt": {""}, "xla": {""},
+                  "priority": {"", "xla"}},
+    "interop": {each: {""} for each in ("jax", "onnx", "torch")},
+    "backends": {"cpu": {""}, "emulator": {""}, "cuda": {"", "emulator"}},
+}  # fmt: skip
 Trees = dict[Path, ast.Module]
 Known = Mapping[str, Path]
 
@@ -123,6 +148,28 @@ def violations(path: Path, tree: ast.Module) -> Iterator[str]:
         theirs = room_of(name)
         if theirs is not None and theirs != ours and theirs not in MAY_IMPORT[ours]:
             yield f"{path.relative_to(ROOT)}:{line}: {ours} imports {theirs}"
+
+
+def folder_of(module: str, known: Known = MODULES) -> str:
+    """The folder of its room that a module lies in; "" for none."""
+    parts = module.split(".")[2:]
+    is_folder = module in known and known[module].name == "__init__.py"
+    return parts[0] if parts and (len(parts) > 1 or is_folder) else ""
+
+
+def wrong_doors(path: Path, tree: ast.Module) -> Iterator[str]:
+    """Imports that FOLDERS forbids."""
+    module = module_of(path)
+    room = room_of(module)
+    allowed = FOLDERS.get(room or "", {})
+    ours = folder_of(module)
+    if ours not in allowed:
+        return
+    for line, name in imported(path, tree):
+        theirs = folder_of(name)
+        inside = room_of(name) == room and name != f"autofuse.{room}"
+        if inside and theirs not in {ours, *allowed[ours]}:
+            yield f"{path.relative_to(ROOT)}:{line}: {room}/{ours} imports {room}/{theirs}"
 
 
 def circle(reads: Mapping[str, Iterable[str]]) -> list[str]:
@@ -174,6 +221,29 @@ def test_the_rules_themselves_go_one_way() -> None:
 
 def test_imports_go_one_way(trees: Trees) -> None:
     assert [found for path, tree in trees.items() for found in violations(path, tree)] == []
+
+
+def test_folders_of_a_room_go_one_way(trees: Trees) -> None:
+    assert [found for path, tree in trees.items() for found in wrong_doors(path, tree)] == []
+
+
+def test_every_folder_of_a_furnished_room_has_its_place(trees: Trees) -> None:
+    for room, folders in FOLDERS.items():
+        there = {folder_of(m) for m in map(module_of, trees) if m.startswith(f"autofuse.{room}.")}
+        assert there - {""} == set(folders) - {""}
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ("autofuse/kernel/passes/toy.py", "from autofuse.kernel.text.c.dot import dot_text"),
+        ("autofuse/kernel/text/cuda/toy.py", "from autofuse.kernel.passes import run_passes"),
+        ("autofuse/plan/schedules/toy.py", "from autofuse.plan.fusion.groups import reads"),
+        ("autofuse/tuning/search/toy.py", "from autofuse.tuning.job import tuner"),
+    ],
+)
+def test_a_wrong_door_is_seen(where: str, text: str) -> None:
+    assert len(list(wrong_doors(ROOT / where, ast.parse(text)))) == 1
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from autofuse.kernel.ir.emit import Emitter, LoweringError
 from autofuse.kernel.ir.types import Kernel, expressions, statements, walk
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.passes.split_lanes import MOST_PARTS
-from autofuse.kernel.text.c.render import render_c
+from autofuse.kernel.render import render_c
 from autofuse.measure.check.compare import check, reference_of
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType

@@ -18,8 +18,8 @@ from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
-from autofuse.kernel.cuda.shape import shared_bytes
 from autofuse.kernel.ir.types import Local, statements
+from autofuse.kernel.launching import shared_bytes
 from autofuse.kernel.lower import extract, lower
 from autofuse.plan.fusion.legality import check_group
 from autofuse.plan.parameters import LaunchConfig

@@ -19,8 +19,7 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
 from autofuse.kernel.cuda.settings import Settings
-from autofuse.kernel.text.c.render import render_c
-from autofuse.kernel.text.cuda.render import render_cuda
+from autofuse.kernel.render import render_c, render_cuda
 from autofuse.measure.check.compare import check, reference_of
 from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.parameters import (

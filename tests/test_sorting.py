@@ -21,7 +21,7 @@ from autofuse.graph.composites import order as composites_order
 from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph
 from autofuse.kernel.lower import lower
-from autofuse.kernel.text.c.render import LONG_BYTES, STACK_BYTES, on_heap
+from autofuse.kernel.text.c.printer import LONG_BYTES, STACK_BYTES, on_heap
 from autofuse.measure.check.compare import check as checked
 from autofuse.measure.check.compare import reference_of
 from autofuse.ops.dtypes import DType

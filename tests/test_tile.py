@@ -22,7 +22,6 @@ from autofuse.kernel.ir.emit import LoweringError
 from autofuse.kernel.ir.types import Local, TileProduct, Transpose, statements
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.passes import C_PASSES, run_passes
-from autofuse.kernel.text.c.dot import is_dot
 from autofuse.kernel.text.c.tile import tile_text
 from autofuse.ops import index as ix
 from autofuse.plan.fusion.legality import Refusal, check_group
@@ -154,7 +153,7 @@ def test_sums_along_terms_are_right_and_copy_nothing(micro: str, terms: int, dty
     assert error(graph, launch_of(**chosen)) < TOLERANCE[dtype]
     group, _ = extract(graph, whole(graph))
     body = list(statements(lower(group, launch_of(**chosen)).body))
-    assert all(is_dot(s) for s in body if isinstance(s, TileProduct))
+    assert all(s.is_dot for s in body if isinstance(s, TileProduct))
     assert not any(s.name.startswith("panel") for s in body if isinstance(s, Local))
 
 

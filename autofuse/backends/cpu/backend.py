@@ -29,8 +29,9 @@ from autofuse.kernel.ir.types import Kernel
 from autofuse.kernel.library.gemm import library_of
 from autofuse.kernel.library.onednn import DnnlCall, dnnl_group, pieces
 from autofuse.kernel.lower import extract, lower
+from autofuse.kernel.render import render_c, shaped_c
 from autofuse.kernel.text.c.amx import AMX_TEXT
-from autofuse.kernel.text.c.render import c_iterations, print_c, render_c, shaped_c
+from autofuse.kernel.text.c.printer import c_iterations, print_c
 from autofuse.kernel.text.dialects import C
 from autofuse.kernel.tiles.pack_panels import lower_panels
 from autofuse.plan.fusion.legality import check_plan

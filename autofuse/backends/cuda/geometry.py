@@ -6,18 +6,17 @@ from dataclasses import dataclass
 
 from autofuse.backends.cuda.devices import Target, blocks_resident
 from autofuse.kernel.cuda.settings import settings
-from autofuse.kernel.cuda.shape import (
+from autofuse.kernel.cuda.shape import is_one_turn, local_bytes
+from autofuse.kernel.ir.types import Kernel
+from autofuse.kernel.launching import (
     block_threads,
     blocks_wanted,
     cluster_blocks,
-    cuda_kernel,
     is_cooperative,
-    is_one_turn,
-    local_bytes,
     shared_bytes,
     starts_early,
 )
-from autofuse.kernel.ir.types import Kernel
+from autofuse.kernel.render import shaped_cuda
 from autofuse.ops.types import AutofuseError
 
 
@@ -58,14 +57,14 @@ def geometry(kernel: Kernel, target: Target) -> Geometry:
     if together > target.clusters:
         raise UnsupportedKernel(f"{target} has no clusters of {together} blocks")
     wanted, cooperative = blocks_wanted(kernel), is_cooperative(kernel)
-    held = local_bytes(cuda_kernel(kernel))
+    held = local_bytes(shaped_cuda(kernel))
     resident = target.sms * max(1, blocks_resident(target, threads, 1, held))
     if cooperative and wanted > resident:
         raise UnsupportedKernel(
             f"{wanted} blocks wait for each other, more than the {resident} that {target} holds"
         )
     early = starts_early(kernel) and target.early
-    if is_one_turn(cuda_kernel(kernel)):
+    if is_one_turn(shaped_cuda(kernel)):
         if wanted > target.grid_limit:
             raise UnsupportedKernel(f"a grid of {wanted} blocks is over {target.grid_limit}")
         return Geometry(wanted, threads, shared, cooperative, early)

@@ -35,11 +35,10 @@ from autofuse.backends.cuda.runs import MATH_FLAGS as MATH_FLAGS
 from autofuse.backends.cuda.runs import kernel_of as kernel_of
 from autofuse.backends.cuda.runs import kernel_text as kernel_text
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.cuda.shape import cuda_kernel
 from autofuse.kernel.ir.types import Param
 from autofuse.kernel.library.gemm import library_of, library_product, library_transform
 from autofuse.kernel.lower import extract, lower
-from autofuse.kernel.text.cuda.render import render_cuda
+from autofuse.kernel.render import render_cuda, shaped_cuda
 from autofuse.kernel.text.dialects import CUDA
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import Literal, TensorType
@@ -198,7 +197,7 @@ def rendered(group: Graph, settings: LaunchConfig, target: Target) -> CudaKernel
     for who asks again."""
     kernel = lower(group, settings, "KERNEL")
     shape = geometry(kernel, target)
-    return CudaKernelText(render_cuda(kernel), shape, cuda_kernel(kernel).params)
+    return CudaKernelText(render_cuda(kernel), shape, shaped_cuda(kernel).params)
 
 
 def kernel_code(run: Run, target: Target = DEFAULT_TARGET) -> str:

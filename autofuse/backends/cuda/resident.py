@@ -15,19 +15,19 @@ from itertools import chain
 from autofuse.backends.cuda.devices import Target, blocks_resident
 from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.runs import flags_of, kernel_of
-from autofuse.kernel.cuda.shape import (
+from autofuse.kernel.cuda.shape import local_bytes
+from autofuse.kernel.ir.types import Kernel, has_product
+from autofuse.kernel.launching import (
     block_threads,
     blocks_wanted,
     cluster_blocks,
-    cuda_kernel,
     is_cooperative,
-    local_bytes,
     shared_bytes,
 )
-from autofuse.kernel.ir.types import Kernel, has_product
 from autofuse.kernel.library.gemm import library_of
 from autofuse.kernel.lower import extract
-from autofuse.kernel.text.cuda.render import body_in_scope
+from autofuse.kernel.render import shaped_cuda
+from autofuse.kernel.text.cuda.printer import body_in_scope
 from autofuse.kernel.text.dialects import CUDA, EARLY
 from autofuse.ops.dtypes import DType
 from autofuse.plan.fusion.groups import reads
@@ -128,7 +128,7 @@ def _part(run: Run, counters: dict[Ref, Ref]) -> _Part:
     place = dict(zip(reads(run.graph, run.group.nodes), found, strict=True))
     own = (place[value] for value in extract(run.graph, run.group)[1])
     inputs = tuple(ref for ref in own if ref != UNREAD)
-    return _Part(cuda_kernel(kernel_of(run)), (*inputs, *run.writes))
+    return _Part(shaped_cuda(kernel_of(run)), (*inputs, *run.writes))
 
 
 def _fits(kernels: Iterable[Kernel], target: Target) -> bool:

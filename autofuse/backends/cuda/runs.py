@@ -6,7 +6,7 @@ from autofuse.backends.codes import named
 from autofuse.backends.cuda.nvrtc import FLAGS
 from autofuse.kernel.ir.types import Kernel
 from autofuse.kernel.lower import extract, lower
-from autofuse.kernel.text.cuda.render import render_cuda
+from autofuse.kernel.render import render_cuda
 from autofuse.plan.fusion.groups import reads
 from autofuse.plan.parameters import (
     BLOCK_THREADS,

@@ -1,12 +1,8 @@
-"""What the launch of a CUDA kernel needs: blocks, shared memory, scratch. Pure functions.
-
-All take the kernel that `lower` made, with its launch settings as facts, and look at it after
-CUDA_PASSES, as `render_cuda` does."""
+"""What a CUDA kernel is like after its passes: segments, teams, shared memory. Pure functions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from autofuse.kernel.cuda.settings import WARP, Settings, settings
 from autofuse.kernel.ir.fragment import FragmentProduct
@@ -15,71 +11,15 @@ from autofuse.kernel.ir.types import (
     Kernel,
     Local,
     Loop,
-    Param,
     Stmt,
     TileProduct,
     has_product,
     statements,
 )
-from autofuse.kernel.passes import CUDA_PASSES, run_passes
 from autofuse.ops.scalar import Lit
 
 # Static shared memory stops at 48 KiB, of which folds over a block need a little.
 STATIC_SHARED = 40 << 10
-
-
-@lru_cache(maxsize=256)
-def cuda_kernel(kernel: Kernel) -> Kernel:
-    """The kernel as it is printed: CUDA_PASSES applied. Raises LaunchSettingError."""
-    return run_passes(kernel, CUDA_PASSES)
-
-
-def block_threads(kernel: Kernel) -> int:
-    """Threads of a block: the kernel runs with exactly these. Raises LaunchSettingError."""
-    return settings(kernel).threads
-
-
-def blocks_wanted(kernel: Kernel) -> int:
-    """Blocks, when each runs one grid iteration: exactly these with grid="one" and for a
-    cooperative kernel, else any number serves."""
-    return max(1, sum(extent_of(g) for g in grids(cuda_kernel(kernel))))
-
-
-def shared_bytes(kernel: Kernel) -> int:
-    """Bytes of dynamic shared memory to ask for at the launch; 0 where static memory serves.
-    Before it the kernel's limit must be raised."""
-    own = cuda_kernel(kernel)
-    return local_bytes(own) if is_dynamic(own) else 0
-
-
-def scratch_params(kernel: Kernel) -> tuple[Param, ...]:
-    """Buffers that the kernel takes after its outputs (role "work"), which blocks share. They must
-    be zero before the first launch; every launch that ends leaves its counters usable again."""
-    return tuple(p for p in cuda_kernel(kernel).params if p.role == "work")
-
-
-def scratch_bytes(kernel: Kernel) -> int:
-    """Bytes of all scratch buffers, each starting at a multiple of 256."""
-    sizes = (p.size * p.dtype.itemsize for p in scratch_params(kernel))
-    return sum(-(-size // 256) * 256 for size in sizes)
-
-
-def is_cooperative(kernel: Kernel) -> bool:
-    """Blocks wait for each other, so all must be on the device at once."""
-    return waits(cuda_kernel(kernel))
-
-
-def starts_early(kernel: Kernel) -> bool:
-    """The kernel's blocks wait by themselves for the kernel before it."""
-    return begins_early(cuda_kernel(kernel))
-
-
-def cluster_blocks(kernel: Kernel) -> int:
-    """Neighbouring blocks that the device must start together, 0 where that does not matter."""
-    return cluster(cuda_kernel(kernel))
-
-
-# What follows takes kernels after their passes.
 
 
 def grids(kernel: Kernel) -> list[Loop]:

@@ -103,16 +103,16 @@ class TileProduct:
     `dtype` is F32, F64 or I32, and what all three hold, or in C BF16: then `target` is F32, terms
     of `left` are neighbours, and a row of `right` holds pairs of terms, those of a column together.
     Columns of `target` and `right` are neighbours (`inner` is 1), and all `columns` of them may be
-    read and written; in C terms may be neighbours in both operands instead (`render_dot`). With
-    `lanes` it is as many products, those of an element neighbours (`render_lanes`). A `walk` says
-    where rows of `left` start instead of its `start` and `outer`: in C each of the taps of a `Walk`
-    has `extent` terms, and so many rows of `right`; tensor cores have `Patches`. Through the Local
-    `stage` ("": none) a GPU fetches operands. Tensor cores (instructions `mma`) multiply F16, BF16,
-    F32 or I8 in any order; of I8 `target` is I32, and the left and the right factors may be U8
-    (`from_zero`). Of their `rows` so many are `there` (None: all), at least one; others have sums
-    of zero, or of whatever rows lie there where the left operand is copied in `boxes`, which each
-    operand of warpgroups may be. `alone`: one warpgroup computes it while others have other grid
-    iterations."""
+    read and written; in C terms may be neighbours in both operands instead (`text/c/dot.py`). With
+    `lanes` it is as many products, those of an element neighbours (`text/c/lanes.py`). A `walk`
+    says where rows of `left` start instead of its `start` and `outer`: in C each of the taps of a
+    `Walk` has `extent` terms, and so many rows of `right`; tensor cores have `Patches`. Through the
+    Local `stage` ("": none) a GPU fetches operands. Tensor cores (instructions `mma`) multiply F16,
+    BF16, F32 or I8 in any order; of I8 `target` is I32, and the left and the right factors may be
+    U8 (`from_zero`). Of their `rows` so many are `there` (None: all), at least one; others have
+    sums of zero, or of whatever rows lie there where the left operand is copied in `boxes`, which
+    each operand of warpgroups may be. `alone`: one warpgroup computes it while others have other
+    grid iterations."""
 
     rows: int
     columns: int
@@ -130,6 +130,11 @@ class TileProduct:
     there: Expr | None = None
     alone: bool = False
     boxes: tuple[BoxCopies | None, BoxCopies | None] = (None, None)
+
+    @property
+    def is_dot(self) -> bool:
+        """Terms, not columns, are neighbours in the right operand."""
+        return self.right.inner != 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,6 @@ from autofuse.kernel.ir.types import (
     Local,
     Loop,
     Stmt,
-    Store,
-    StoreVector,
     TileProduct,
     has_product,
     statements,
@@ -88,15 +86,3 @@ def _marked(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         else replace(s, body=_marked(s.body)) if isinstance(s, Loop) else s
         for s in body
     )  # fmt: skip
-
-
-def fetched(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """What of a grid iteration the group that fetches does: the product, and what it is told by."""
-    made: list[Stmt] = []
-    for stmt in body:
-        if isinstance(stmt, Loop):
-            if has_product(stmt):
-                made.append(replace(stmt, body=fetched(stmt.body)))
-        elif not isinstance(stmt, Store | StoreVector):
-            made.append(stmt)
-    return tuple(made)

@@ -22,7 +22,6 @@ from autofuse.kernel.ir.types import (
     expressions,
     walk,
 )
-from autofuse.kernel.text.c.dot import is_dot
 from autofuse.ops.scalar import Expr, Load, Sym
 
 
@@ -66,7 +65,7 @@ def _block(
                 assert {left.buffer, right.buffer} <= scope, "an operand is read before it exists"
                 assert walked is None or not walked.zeros or walked.zeros in scope
                 assert target.buffer in writable, f"{target.buffer} is not writable here"
-                along = left.inner == right.outer == 1 if is_dot(stmt) else right.inner == 1
+                along = left.inner == right.outer == 1 if stmt.is_dot else right.inner == 1
                 plain = bool(stmt.lanes) or (target.inner == 1 and (along or bool(stmt.mma)))
                 assert plain, "columns of a tile are neighbours"
                 assert not in_lane, "all lanes compute a tile together"

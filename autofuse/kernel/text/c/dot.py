@@ -16,11 +16,6 @@ from autofuse.kernel.text.dialects import C
 PIECE = 16
 
 
-def is_dot(stmt: TileProduct) -> bool:
-    """Terms, not columns, are neighbours in the right operand."""
-    return stmt.right.inner != 1
-
-
 def dot_text(stmt: TileProduct, text: Text, vector_bytes: int) -> Iterator[str]:
     """The lines of a block that computes one tile, with vectors of `vector_bytes` along terms. The
     last of them are read in one more vector, of which terms that were added already are zeroed."""

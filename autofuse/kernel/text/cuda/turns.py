@@ -11,7 +11,7 @@ sums are stored when those of that tile have been read (CUTLASS calls such kerne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autofuse.kernel.cuda.settings import Settings
 from autofuse.kernel.cuda.shape import Team, extent_of
@@ -27,7 +27,15 @@ from autofuse.kernel.cuda.wgmma import (
     group_tile,
     registers,
 )
-from autofuse.kernel.ir.types import Loop, TileProduct, statements
+from autofuse.kernel.ir.types import (
+    Loop,
+    Stmt,
+    Store,
+    StoreVector,
+    TileProduct,
+    has_product,
+    statements,
+)
 from autofuse.kernel.text.cuda.parts import reads
 from autofuse.kernel.text.cuda.tile import Spell
 from autofuse.kernel.text.cuda.wgmma import GroupText
@@ -215,3 +223,15 @@ class TurnText(GroupText):
         return (
             f"af_slot += {tiles} * runs, af_phase ^= af_slot / {stages} & 1, af_slot %= {stages};"
         )
+
+
+def fetched(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """What of a grid iteration the group that fetches does: the product, and what it is told by."""
+    made: list[Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, Loop):
+            if has_product(stmt):
+                made.append(replace(stmt, body=fetched(stmt.body)))
+        elif not isinstance(stmt, Store | StoreVector):
+            made.append(stmt)
+    return tuple(made)

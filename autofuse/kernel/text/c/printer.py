@@ -1,4 +1,4 @@
-"""render_c: a kernel as C text."""
+"""print_c: a kernel as C text."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from autofuse.kernel.ir.types import (
     Transpose,
     statements,
 )
-from autofuse.kernel.passes import C_PASSES, run_passes
 from autofuse.kernel.text.c.amx import AMX_TEXT, STATE, amx_text
-from autofuse.kernel.text.c.dot import dot_text, is_dot
+from autofuse.kernel.text.c.dot import dot_text
 from autofuse.kernel.text.c.lanes import lanes_text
 from autofuse.kernel.text.c.pairs import pairs_text
 from autofuse.kernel.text.c.tile import tile_text
@@ -33,17 +32,6 @@ from autofuse.plan.types import LaunchConfig
 # is asked of the heap, once a call.
 STACK_BYTES, LONG_BYTES, ALIGNED = 2 << 20, 64 << 10, 64
 _OMP_FOLD = {"add": "+", "mul": "*", "or": "|", "and": "&", "max": "max", "min": "min"}
-
-
-def shaped_c(kernel: Kernel) -> Kernel:
-    """A kernel as it is written in C: both its text and its iterations are this one's, since passes
-    may cut a grid otherwise."""
-    return run_passes(kernel, C_PASSES)
-
-
-def render_c(kernel: Kernel) -> str:
-    """One C function of a kernel as it was lowered; the text starts after the prelude."""
-    return print_c(shaped_c(kernel))
 
 
 def print_c(kernel: Kernel) -> str:
@@ -115,7 +103,7 @@ class _CPrinter(Printer):
             elif stmt.dtype is DType.BF16:
                 lines = pairs_text(stmt, self.text, width)
             else:
-                lines = (dot_text if is_dot(stmt) else tile_text)(stmt, self.text, width)
+                lines = (dot_text if stmt.is_dot else tile_text)(stmt, self.text, width)
             yield from ("  " * depth + line for line in lines)
         elif isinstance(stmt, Transpose):
             places = (f"{p.buffer} + {self.text(p.start)}, {p.outer // p.inner}"

@@ -1,4 +1,4 @@
-"""render_cuda: a kernel as CUDA text.
+"""print_cuda: a kernel as CUDA text.
 
 Segments (grid loops) are numbered through: each owns a range of blocks, so that small ones run
 side by side. A *team* runs the iterations of a lane loop: a block, a warp, or a column of a block.
@@ -14,7 +14,6 @@ from autofuse.kernel.cuda.shape import (
     begins_early,
     bytes_of,
     cluster,
-    cuda_kernel,
     extent_of,
     grids,
     has_groups,
@@ -40,7 +39,6 @@ from autofuse.kernel.ir.types import (
     has_product,
     statements,
 )
-from autofuse.kernel.passes.take_turns import fetched
 from autofuse.kernel.text.cuda.boxes import boxes_alone
 from autofuse.kernel.text.cuda.fetch import Fetching, fetching
 from autofuse.kernel.text.cuda.fragments import FragmentText
@@ -48,7 +46,7 @@ from autofuse.kernel.text.cuda.join import join_text
 from autofuse.kernel.text.cuda.mma import MmaText
 from autofuse.kernel.text.cuda.parts import PartPrinter, is_part, reads
 from autofuse.kernel.text.cuda.tile import tile_text
-from autofuse.kernel.text.cuda.turns import turn_text, turns_of
+from autofuse.kernel.text.cuda.turns import fetched, turn_text, turns_of
 from autofuse.kernel.text.cuda.wgmma import GroupText, group_prologue
 from autofuse.kernel.text.dialects import CUDA, EARLY
 from autofuse.kernel.text.printer import signature
@@ -63,11 +61,9 @@ MOST_UNROLLED, MOST_STATEMENTS = 16, 1024
 FAR = 1 << 31
 
 
-def render_cuda(kernel: Kernel) -> str:
-    """One CUDA kernel, for blocks of `threads` threads (a launch setting); see `cuda_shape` for
-    what its launch needs. Raises LaunchSettingError for a setting that no kernel can have."""
+def print_cuda(kernel: Kernel) -> str:
+    """One CUDA kernel, after its passes (`kernel/render.py`). Raises LaunchSettingError."""
     own = settings(kernel)
-    kernel = cuda_kernel(kernel)
     # Registers change hands only where the number of blocks is given (PTX ISA, setmaxnreg).
     blocks = own.blocks or int(has_groups(kernel))
     bounds = f"{own.threads}, {blocks}" if blocks else f"{own.threads}"
