@@ -7,7 +7,19 @@ from itertools import pairwise
 
 from test_passes import text
 
-from autofuse.kernel.ir.types import Assign, Fold, Kernel, Let, Local, Loop, Param, Stmt, Store, Var
+from autofuse.kernel.ir.types import (
+    Assign,
+    Fold,
+    Kernel,
+    Let,
+    Local,
+    Loop,
+    LoopKind,
+    Param,
+    Stmt,
+    Store,
+    Var,
+)
 from autofuse.kernel.passes import (
     column_blocks,
     flatten_lanes,
@@ -40,7 +52,7 @@ def var(name: str, extent: int) -> Sym:
 
 def loop(kind: str, sym: Sym, *body: Stmt, folds: tuple[Fold, ...] = ()) -> Loop:
     assert sym.extent is not None
-    return Loop(kind, sym, ix.lit(sym.extent), body, folds)
+    return Loop(LoopKind(kind), sym, ix.lit(sym.extent), body, folds)
 
 
 def kernel(*body: Stmt, **facts: Setting) -> Kernel:
@@ -86,7 +98,7 @@ def test_flatten_lanes_folds_once() -> None:
 def test_flatten_lanes_takes_as_many_rows_as_there_are() -> None:
     """Where at most so many are known to be there."""
     k, most = var("k", 9), Call("min", (ix.lit(9), r), I64)
-    rows = Loop("serial", k, most, (loop("lane", c, Store("out", at(k, 64, c), x(c))),))
+    rows = Loop(LoopKind.SERIAL, k, most, (loop("lane", c, Store("out", at(k, 64, c), x(c))),))
     assert body_of(flatten_lanes(kernel(loop("grid", r, rows)))) == text("""
         grid r < 10:i64
           lane c < mul(min(9:i64, r), 64:i64)
@@ -101,7 +113,7 @@ def test_peel_tails_gives_the_short_tile_a_segment() -> None:
     start = ix.imul(ix.imod(b, 3), 40)
     extent = Call("min", (ix.lit(40), ix.isub(ix.lit(100), start)), I64)
     place = at(ix.idiv(b, 3), 100, ix.iadd(start, lane))
-    tiles = Loop("lane", lane, extent, (Store("out", place, x(place)),))
+    tiles = Loop(LoopKind.LANE, lane, extent, (Store("out", place, x(place)),))
     assert body_of(peel_tails(kernel(loop("grid", b, tiles)))) == text("""
         grid b < 4:i64
           lane l < 40:i64

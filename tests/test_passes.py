@@ -7,7 +7,20 @@ from importlib import import_module
 
 import pytest
 
-from autofuse.kernel.ir.types import Assign, Fold, Kernel, Let, Local, Loop, Param, Stmt, Store, Var
+from autofuse.kernel.ir.types import (
+    Ahead,
+    Assign,
+    Fold,
+    Kernel,
+    Let,
+    Local,
+    Loop,
+    LoopKind,
+    Param,
+    Stmt,
+    Store,
+    Var,
+)
 from autofuse.kernel.passes import block_folds, drop_dead, fuse_lanes, lanes_inward, verify
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, Load, Sym, call
@@ -20,7 +33,7 @@ s, m, v, e = Sym("s", F32), Sym("m", F32), Sym("v", F32), Sym("e", F32)
 
 def kernel(*body: Stmt) -> Kernel:
     """The statements inside one grid loop."""
-    return Kernel("k", PARAMS, (Loop("grid", r, num(4), body),))
+    return Kernel("k", PARAMS, (Loop(LoopKind.GRID, r, num(4), body),))
 
 
 def num(n: int) -> Lit:
@@ -29,7 +42,7 @@ def num(n: int) -> Lit:
 
 def lanes(var: Sym, *body: Stmt, folds: tuple[Fold, ...] = ()) -> Loop:
     assert var.extent is not None
-    return Loop("lane", var, num(var.extent), body, folds)
+    return Loop(LoopKind.LANE, var, num(var.extent), body, folds)
 
 
 def add(a: Expr, b: Expr) -> Expr:
@@ -90,7 +103,7 @@ def test_fuse_lanes_waits_for_totals_and_for_other_lanes() -> None:
 def test_lanes_inward_makes_the_lane_loop_innermost() -> None:
     body = (
         Var(s, Load("x", lane, F32)),
-        Loop("serial", step, num(9), (Assign(s, call("sin", s)),)),
+        Loop(LoopKind.SERIAL, step, num(9), (Assign(s, call("sin", s)),)),
         Store("out", lane, s),
     )
     assert inner(verify(lanes_inward(kernel(lanes(lane, *body))))) == text("""
@@ -109,7 +122,7 @@ def test_lanes_inward_leaves_uniform_values_outside() -> None:
     body = (
         Var(s, Load("x", lane, F32)),
         Loop(
-            "serial", step, num(9),
+            LoopKind.SERIAL, step, num(9),
             (Let(v, Load("x", step, F32)), Assign(s, add(s, v))),
         ),
         Store("out", lane, s),
@@ -120,7 +133,7 @@ def test_lanes_inward_leaves_uniform_values_outside() -> None:
 
 
 def test_lanes_inward_keeps_loops_whose_length_differs_by_lane() -> None:
-    ragged = Loop("serial", step, lane, (Assign(s, add(s, s)),))
+    ragged = Loop(LoopKind.SERIAL, step, lane, (Assign(s, add(s, s)),))
     body = (Var(s, Load("x", lane, F32)), ragged, Store("out", lane, s))
     assert lanes_inward(kernel(lanes(lane, *body))) == kernel(lanes(lane, *body))
 
@@ -129,7 +142,7 @@ def test_lanes_inward_walks_a_long_body_few_times(monkeypatch: pytest.MonkeyPatc
     """Each name is found varying as soon as it is met: a walk per name would take minutes."""
     names = [Sym(f"v{k}", F32) for k in range(500)]
     lets = [Let(b, add(a, a)) for a, b in zip([Sym("c", F32), *names[:-1]], names, strict=True)]
-    again = Loop("serial", step, num(9), (Assign(s, add(s, names[-1])),))
+    again = Loop(LoopKind.SERIAL, step, num(9), (Assign(s, add(s, names[-1])),))
     walks: list[object] = []
     module = import_module("autofuse.kernel.passes.lanes_inward")
     read = module.names_read
@@ -223,7 +236,11 @@ def test_drop_dead_knows_equal_names_of_segments_apart() -> None:
 MALFORMED = {
     "s is read before it is defined": (Store("out", r, s),),
     "v is defined twice": (Let(v, Lit(1.0, F32)), Let(v, Lit(2.0, F32))),
-    "s is assigned before it exists": (Assign(s, Lit(1.0, F32)),),
+    "s is not writable here": (Assign(s, Lit(1.0, F32)),),
+    "v is not writable here": (Let(v, Lit(1.0, F32)), Assign(v, Lit(2.0, F32))),
+    "m is read before it is defined": (lanes(lane, folds=(Fold(m, "max"),)),),
+    "y is read before it is defined": (Ahead("y", r, num(1), False),),
+    "x is not writable": (Ahead("x", r, num(1), True),),
     "x is not writable here": (Store("x", r, Lit(1.0, F32)),),
     "row is read before it is defined": (Store("out", r, Load("row", r, F32)),),
     "row is defined twice": (Local("row", F32, 2), Local("row", F32, 2)),

@@ -27,6 +27,7 @@ from autofuse.kernel.ir.types import (
     Let,
     Local,
     Loop,
+    LoopKind,
     Panel,
     Param,
     Stmt,
@@ -233,7 +234,7 @@ v = Sym("v", F32)
 
 def loop(kind: str, var: Sym, *body: Stmt) -> Loop:
     assert var.extent is not None
-    return Loop(kind, var, ix.lit(var.extent), body)
+    return Loop(LoopKind(kind), var, ix.lit(var.extent), body)
 
 
 def kernel(*body: Stmt, **facts: Setting) -> Kernel:

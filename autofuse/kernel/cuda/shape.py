@@ -11,6 +11,7 @@ from autofuse.kernel.ir.types import (
     Kernel,
     Local,
     Loop,
+    LoopKind,
     Stmt,
     TileProduct,
     has_product,
@@ -24,7 +25,7 @@ STATIC_SHARED = 40 << 10
 
 def grids(kernel: Kernel) -> list[Loop]:
     """The segments of a kernel."""
-    return [s for s in kernel.body if isinstance(s, Loop) and s.kind == "grid"]
+    return [s for s in kernel.body if isinstance(s, Loop) and s.kind is LoopKind.GRID]
 
 
 def extent_of(loop: Loop) -> int:
@@ -57,7 +58,7 @@ def takes_turns(kernel: Kernel) -> bool:
 
 def _parts(kernel: Kernel) -> int:
     """Blocks that share a row, 0 for none; all loops over them agree."""
-    loops = (s for s in statements(kernel.body) if isinstance(s, Loop) and s.kind == "part")
+    loops = (s for s in statements(kernel.body) if isinstance(s, Loop) and s.kind is LoopKind.PART)
     return next((extent_of(s) for s in loops), 0)
 
 
@@ -98,7 +99,7 @@ def _bytes(body: tuple[Stmt, ...], own: Settings, team: Team, apart: bool) -> in
             total += bytes_of(stmt, team)
         elif isinstance(stmt, Loop):
             # Places of one warp must not be those of another one at another statement.
-            alone = apart or stmt.kind == "warp"
+            alone = apart or stmt.kind is LoopKind.WARP
             inner.append(_bytes(stmt.body, own, inner_team(stmt.kind, own, team), alone))
     return total + (sum(inner) if apart else max(inner))
 
@@ -126,11 +127,11 @@ def block_team(own: Settings) -> Team:
     return Team("block", own.threads, "threadIdx.x")
 
 
-def inner_team(kind: str, own: Settings, outer: Team) -> Team:
+def inner_team(kind: LoopKind, own: Settings, outer: Team) -> Team:
     """The team inside a loop of this kind."""
-    if kind == "warp":
+    if kind is LoopKind.WARP:
         return Team("warp", WARP, f"threadIdx.x % {WARP}", f"threadIdx.x / {WARP}", own.warps)
-    if kind == "column":
+    if kind is LoopKind.COLUMN:
         return Team("column", own.warps, f"threadIdx.x / {WARP}")
     return outer
 

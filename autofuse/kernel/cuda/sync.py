@@ -9,6 +9,7 @@ from autofuse.kernel.ir.types import (
     Kernel,
     Local,
     Loop,
+    LoopKind,
     Stmt,
     Store,
     StoreVector,
@@ -39,7 +40,7 @@ def has_local(loop: Loop) -> bool:
 def meets(stmt: Stmt, kernel: Kernel, team: str) -> bool:
     """After a lane loop every thread of the team waits for the others: in a block to fold, or for
     what all have written. (Shuffles order no memory, so folds of a warp do not count.)"""
-    if not isinstance(stmt, Loop) or stmt.kind != "lane":
+    if not isinstance(stmt, Loop) or stmt.kind is not LoopKind.LANE:
         return False
     return fills(stmt, kernel) or (team == "block" and bool(stmt.folds))
 
@@ -50,7 +51,7 @@ def must_meet(body: tuple[Stmt, ...], kernel: Kernel, team: str) -> bool:
     filled. A fetched row is filled as soon as an iteration begins."""
     rows = [s for s in body if isinstance(s, Local) and not s.private]
     steps = [s for s in body if not isinstance(s, Local)]
-    if rows and any(isinstance(s, Loop) and s.kind == "part" for s in steps):
+    if rows and any(isinstance(s, Loop) and s.kind is LoopKind.PART for s in steps):
         return True
     meeting = [k for k, s in enumerate(steps) if meets(s, kernel, team)]
     for row in rows:

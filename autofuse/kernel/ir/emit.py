@@ -10,7 +10,18 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from autofuse.kernel.ir.types import Assign, Fold, Let, Local, Loop, Stmt, Store, Var, walk
+from autofuse.kernel.ir.types import (
+    Assign,
+    Fold,
+    Let,
+    Local,
+    Loop,
+    LoopKind,
+    Stmt,
+    Store,
+    Var,
+    walk,
+)
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 from autofuse.ops.types import AutofuseError
@@ -153,9 +164,10 @@ class Emitter:
         return sym
 
     def close(self, kind: str, var: Sym, extent: Expr, folds: tuple[Fold, ...] = ()) -> None:
-        """End the innermost loop body and put the loop into the enclosing block."""
+        """End the innermost loop body and put the loop into the enclosing block; `kind` is the
+        word of a LoopKind."""
         block = self.blocks.pop()
-        self.put(Loop(kind, var, extent, tuple(block.stmts), folds))
+        self.put(Loop(LoopKind(kind), var, extent, tuple(block.stmts), folds))
 
     @property
     def body(self) -> tuple[Stmt, ...]:

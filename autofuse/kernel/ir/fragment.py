@@ -8,71 +8,44 @@ lie, are the left operand of the next one.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Annotated
 
+from autofuse.kernel.ir.roles import Defines, HeldName, Reads, Role, Updates, Writes
 from autofuse.kernel.ir.tile import Panel
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Expr, Sym, show
-
-Change = Callable[[Expr], Expr]
+from autofuse.ops.scalar import Expr, show
 
 
-class Collective(ABC):
+class Collective:
     """A statement that all lanes of a warp, or all threads of a block, run at once."""
 
     __slots__ = ()
 
-    def expressions(self) -> tuple[Expr, ...]:
-        """The expressions that are evaluated."""
-        return ()
-
-    def mapped(self, change: Change) -> Collective:
-        """The statement with `change` applied to these."""
-        return self
-
-    def reads(self) -> set[str]:
-        """The buffers that are read, beside those in expressions."""
-        return set()
-
-    def writes(self) -> set[str]:
-        """The buffers that are written, and the symbols that are defined."""
-        return set()
-
-    @abstractmethod
-    def __str__(self) -> str: ...
-
 
 @dataclass(frozen=True, slots=True)
 class StagedPanel:
-    """A factor of a product in shared memory, from element `place` of the Local `stage` on:
-    `padded` rows (or columns) of `run` terms, exchanged so that no two pieces that are loaded at
-    once are in the same banks (`mma.Factor`). It is a `panel` of memory (`outer`: from one row
-    or column to the next), of which there are `count` rows or columns and `terms` terms; the rest
-    is zero. `paired`: of 32 bits, to be multiplied by a fragment (`fragments.PairedFactor`).
-    `grouped`: as warpgroups want it (`wgmma.GroupFactor`), from the first block of lines in
-    the Local on; of a `ring` of so many elements a stage, in the stage that comes next."""
+    """A factor of a product in shared memory, exchanged so that no two pieces that are loaded at
+    once are in the same banks (`mma.Factor`)."""
 
-    stage: str
+    # The Local that it is in, and the element it begins at.
+    stage: HeldName
     place: Expr
-    panel: Panel
+    # The same panel in memory (`outer`: from one row or column to the next).
+    panel: Annotated[Panel, Role.SOURCE]
+    # Rows or columns that there are, of so many in the stage: the rest is zero.
     count: Expr
     padded: int
+    # Terms that there are, of so many in the stage: the rest is zero.
     terms: Expr
     run: int
     dtype: DType
+    # Of 32 bits, to be multiplied by a fragment (`fragments.PairedFactor`).
     paired: bool = False
+    # As warpgroups want it (`wgmma.GroupFactor`), from the first block of lines in the Local on.
     grouped: bool = False
+    # Elements of each stage of a ring, of which it is in the one that comes next; 0: in no ring.
     ring: int = 0
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return (self.place, self.panel.start, self.count, self.terms)
-
-    def mapped(self, change: Change) -> StagedPanel:
-        panel = replace(self.panel, start=change(self.panel.start))
-        place, count, terms = map(change, (self.place, self.count, self.terms))
-        return replace(self, place=place, panel=panel, count=count, terms=terms)
 
     def __str__(self) -> str:
         size = f"{show(self.count)}/{self.padded} x {show(self.terms)}/{self.run}"
@@ -81,25 +54,15 @@ class StagedPanel:
 
 @dataclass(frozen=True, slots=True)
 class Fetch(Collective):
-    """The threads of a block ask for a panel, if it is `there`: it may be read when all have waited
-    for it. Each Fetch is counted, also of what is not there. `fed`: a warpgroup asks, when the
-    place in the ring is empty, and tells who multiplies when it is full."""
+    """The threads of a block ask for a panel: it may be read when all have waited for it. Each
+    Fetch is counted, also of what is not there."""
 
-    staged: StagedPanel
+    staged: Annotated[StagedPanel, Role.WRITTEN]
+    # Whether there is anything to ask for.
     there: Expr
+    # A warpgroup asks, when the place in the ring is empty, and tells who multiplies when it is
+    # full.
     fed: bool = False
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return (*self.staged.expressions(), self.there)
-
-    def mapped(self, change: Change) -> Fetch:
-        return Fetch(self.staged.mapped(change), change(self.there), self.fed)
-
-    def reads(self) -> set[str]:
-        return {self.staged.panel.buffer}
-
-    def writes(self) -> set[str]:
-        return {self.staged.stage}
 
     def __str__(self) -> str:
         return f"fetch {self.staged} if {show(self.there)}"
@@ -107,10 +70,11 @@ class Fetch(Collective):
 
 @dataclass(frozen=True, slots=True)
 class Arrival(Collective):
-    """All threads of a block wait for what was asked for, but for the `later` last ones, and for
-    each other; it is `shown` to products of warpgroups."""
+    """All threads of a block wait for what was asked for, and for each other."""
 
+    # So many of the last fetches are not waited for.
     later: int
+    # It is shown to products of warpgroups.
     shown: bool = False
 
     def __str__(self) -> str:
@@ -119,39 +83,25 @@ class Arrival(Collective):
 
 @dataclass(frozen=True, slots=True)
 class FragmentProduct(Collective):
-    """sums[r, c] (+)= sum over terms of left[r, k] * right[k, c], for the `rows` rows of a warp and
-    `columns` columns. `left` is in shared memory, from row `first` on, or the name of a fragment
-    with a row's terms as columns, which are rounded to the type of `right`. `mma` is the
-    instruction class; `tight`: the registers of a thread are nearly full."""
+    """sums[r, c] (+)= sum over terms of left[r, k] * right[k, c], for the rows of a warp."""
 
-    sums: str
+    sums: Updates
     rows: int
     columns: int
+    # The row of `left` in shared memory that the warp begins with.
     first: Expr
-    left: StagedPanel | str
-    right: StagedPanel
+    # In shared memory, or the name of a fragment with a row's terms as columns, which are rounded
+    # to the type of `right`.
+    left: Annotated[StagedPanel | str, Role.READ]
+    right: Annotated[StagedPanel, Role.READ]
+    # The instruction class.
     mma: str
+    # It starts from zero.
     fresh: bool
+    # The registers of a thread are nearly full.
     tight: bool = False
+    # The fragment `left` is words that Pack has made.
     packed: bool = False
-
-    @property
-    def panels(self) -> tuple[StagedPanel, ...]:
-        return (self.right,) if isinstance(self.left, str) else (self.left, self.right)
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return (self.first, *(e for p in self.panels for e in p.expressions()))
-
-    def mapped(self, change: Change) -> FragmentProduct:
-        left = self.left if isinstance(self.left, str) else self.left.mapped(change)
-        return replace(self, first=change(self.first), left=left, right=self.right.mapped(change))
-
-    def reads(self) -> set[str]:
-        own = {self.left} if isinstance(self.left, str) else set[str]()
-        return {self.sums, *own, *(p.stage for p in self.panels)}
-
-    def writes(self) -> set[str]:
-        return {self.sums}
 
     def __str__(self) -> str:
         sign = "=" if self.fresh else "+="
@@ -167,23 +117,12 @@ class Pack(Collective):
     """Word `place` of `words` is numbers `at` and `at` + 1 of a fragment, which are neighbours in a
     row, rounded to a `dtype` of 16 bits: half the registers, as soon as they are known."""
 
-    words: str
+    words: Writes
     place: Expr
-    fragment: str
+    fragment: Reads
     at: Expr
+    # Of each half of a word.
     dtype: DType
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return (self.place, self.at)
-
-    def mapped(self, change: Change) -> Pack:
-        return replace(self, place=change(self.place), at=change(self.at))
-
-    def reads(self) -> set[str]:
-        return {self.fragment}
-
-    def writes(self) -> set[str]:
-        return {self.words}
 
     def __str__(self) -> str:
         at = show(self.at)
@@ -192,20 +131,12 @@ class Pack(Collective):
 
 @dataclass(frozen=True, slots=True)
 class Exchange(Collective):
-    """`sym` is `value` as the lane has it whose number differs in the bits of `flip`."""
+    """`sym` is `value` as another lane has it."""
 
-    sym: Sym
+    sym: Defines
     value: Expr
+    # The bits in which the numbers of the two lanes differ.
     flip: int
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return (self.value,)
-
-    def mapped(self, change: Change) -> Exchange:
-        return replace(self, value=change(self.value))
-
-    def writes(self) -> set[str]:
-        return {self.sym.name}
 
     def __str__(self) -> str:
         return f"let {self.sym.name}: {self.sym.dtype} = {show(self.value)} of lane ^ {self.flip}"
@@ -215,17 +146,8 @@ class Exchange(Collective):
 class Vote(Collective):
     """`sym` says whether `value` holds in any lane of a warp."""
 
-    sym: Sym
+    sym: Defines
     value: Expr
-
-    def expressions(self) -> tuple[Expr, ...]:
-        return (self.value,)
-
-    def mapped(self, change: Change) -> Vote:
-        return Vote(self.sym, change(self.value))
-
-    def writes(self) -> set[str]:
-        return {self.sym.name}
 
     def __str__(self) -> str:
         return f"let {self.sym.name} = any lane has {show(self.value)}"
@@ -233,9 +155,11 @@ class Vote(Collective):
 
 @dataclass(frozen=True, slots=True)
 class WarpRole(Collective):
-    """A warpgroup `fetches` panels of a ring, or multiplies them, from here on, or no more."""
+    """A warpgroup fetches panels of a ring, or multiplies them, from here on, or no more."""
 
+    # It fetches; otherwise it multiplies.
     fetches: bool
+    # From here on; otherwise no more.
     begins: bool
 
     def __str__(self) -> str:

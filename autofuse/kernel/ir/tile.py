@@ -3,22 +3,25 @@ together on matrices: register tiles, parts of sums that meet, and transposes.""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Annotated
 
+from autofuse.kernel.ir.roles import Defines, HeldName, Mentions, Noted, Role, Updates
 from autofuse.kernel.ir.walk import Patches, Walk
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Expr, Sym, show
+from autofuse.ops.scalar import Expr, show
 
 
 @dataclass(frozen=True, slots=True)
 class PanelPlace:
-    """The matrix that a panel is a part of: of `sizes` lines along both of its axes, from element
-    `origin` of the buffer on; the panel begins at line `at` of each."""
+    """The matrix that a panel is a part of."""
 
-    origin: Expr
-    at: tuple[Expr, Expr]
+    # The element of the buffer that it begins with.
+    origin: Noted
+    # The line of each of its axes that the panel begins at.
+    at: tuple[Noted, Noted]
+    # Lines along each axis.
     sizes: tuple[int, int]
 
     def moved(self, first: Expr, second: Expr) -> PanelPlace:
@@ -29,25 +32,22 @@ class PanelPlace:
         """That of a panel whose axes are exchanged."""
         return replace(self, at=self.at[::-1], sizes=self.sizes[::-1])
 
-    def mapped(self, change: Callable[[Expr], Expr]) -> PanelPlace:
-        """The matrix with `change` applied to every expression."""
-        first, second = map(change, self.at)
-        return replace(self, origin=change(self.origin), at=(first, second))
-
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A matrix inside a buffer: element (i, j) is buffer[start + i * outer + j * inner]. In C the
-    element that is `ahead` of one that is read is asked for (0: none is). Of what AMX multiplies 32
-    elements of a row may be neighbours, and the next 32 lie `apart` from them (0: they follow).
-    What warpgroups multiply may be a part of a `whole`."""
+    """A matrix inside a buffer: element (i, j) is buffer[start + i * outer + j * inner]."""
 
-    buffer: str
+    buffer: HeldName
     start: Expr
+    # Elements from one row (or column) to the next, and from one of its elements to the next.
     outer: int
     inner: int = 1
+    # In C the element that lies so far on from one that is read is asked for; 0: none is.
     ahead: int = 0
+    # Of what AMX multiplies 32 elements of a row may be neighbours, and the next 32 lie so far from
+    # them; 0: they follow.
     apart: int = 0
+    # The matrix that it is a part of, where warpgroups multiply it.
     whole: PanelPlace | None = None
 
     def as_whole(self, lines: int, terms: int) -> Panel:
@@ -66,69 +66,74 @@ class Panel:
         whole = self.whole and self.whole.turned()
         return replace(self, outer=self.inner, inner=self.outer, whole=whole)
 
-    def mapped(self, change: Callable[[Expr], Expr]) -> Panel:
-        """The panel with `change` applied to every expression."""
-        whole = self.whole and self.whole.mapped(change)
-        return replace(self, start=change(self.start), whole=whole)
-
     def __str__(self) -> str:
         return f"{self.buffer}[{show(self.start)}; {self.outer}, {self.inner}]"
 
 
+UpdatedPanel = Annotated[Panel, Role.UPDATED]
+ReadPanel = Annotated[Panel, Role.READ]
+WrittenPanel = Annotated[Panel, Role.WRITTEN]
+
+
 @dataclass(frozen=True, slots=True)
 class BoxCopies:
-    """Boxes that the tensor map `name` (a Param) says how to copy: the first one begins at
-    coordinates `at`, innermost first, of which number `term` counts terms. There are `count` for a
-    run, each `rows` further along coordinate `row` and `apart` elements further in its stage."""
+    """The boxes that a run of terms of an operand is copied in."""
 
-    name: str
+    # The Param of the tensor map that says how.
+    name: Mentions
+    # Coordinates that the first box begins at, innermost first.
     at: tuple[Expr, ...]
+    # Which coordinate counts terms, and which rows.
     term: int
     row: int
+    # Boxes of a run.
     count: int
+    # How much further each lies, along coordinate `row` and in elements of its stage.
     rows: int
     apart: int
+    # Bytes of a box.
     nbytes: int
-
-    def mapped(self, change: Callable[[Expr], Expr]) -> BoxCopies:
-        """The copies with `change` applied to every expression."""
-        return replace(self, at=tuple(map(change, self.at)))
 
 
 @dataclass(frozen=True, slots=True)
 class TileProduct:
     """target[r, c] (+)= sum over k < extent of left[r, k] * right[k, c], for r < rows and c <
-    columns: one register tile, which all lanes compute together. `fresh` starts from zero.
+    columns: one register tile, which all lanes compute together.
 
-    `dtype` is F32, F64 or I32, and what all three hold, or in C BF16: then `target` is F32, terms
-    of `left` are neighbours, and a row of `right` holds pairs of terms, those of a column together.
-    Columns of `target` and `right` are neighbours (`inner` is 1), and all `columns` of them may be
-    read and written; in C terms may be neighbours in both operands instead (`text/c/dot.py`). With
-    `lanes` it is as many products, those of an element neighbours (`text/c/lanes.py`). A `walk`
-    says where rows of `left` start instead of its `start` and `outer`: in C each of the taps of a
-    `Walk` has `extent` terms, and so many rows of `right`; tensor cores have `Patches`. Through the
-    Local `stage` ("": none) a GPU fetches operands. Tensor cores (instructions `mma`) multiply F16,
-    BF16, F32 or I8 in any order; of I8 `target` is I32, and the left and the right factors may be
-    U8 (`from_zero`). Of their `rows` so many are `there` (None: all), at least one; others have
-    sums of zero, or of whatever rows lie there where the left operand is copied in `boxes`, which
-    each operand of warpgroups may be. `alone`: one warpgroup computes it while others have other
-    grid iterations."""
+    Columns of `target` and `right` are neighbours (`inner` is 1), and all of them may be read and
+    written; in C terms may be neighbours in both operands instead (`text/c/dot.py`). Tensor cores
+    multiply F16, BF16, F32 or I8 in any order."""
 
     rows: int
     columns: int
+    # Terms; those of each tap of a Walk, of which `right` has as many rows.
     extent: Expr
-    target: Panel
-    left: Panel
-    right: Panel
+    target: UpdatedPanel
+    left: ReadPanel
+    right: ReadPanel
+    # What all three hold: F32, F64, I32, and what tensor cores multiply. Of BF16 and F16 the target
+    # is F32, of I8 it is I32. In C terms of BF16 are neighbours in `left`, and a row of `right`
+    # holds pairs of terms, those of a column together.
     dtype: DType
+    # It starts from zero.
     fresh: bool
-    stage: str = ""
+    # The Local through which a GPU fetches operands; "": none.
+    stage: Updates = ""
+    # It is as many products, those of an element neighbours (`text/c/lanes.py`); 0: it is one.
     lanes: int = 0
+    # Where rows of `left` lie, instead of its `start` and `outer`: in C a Walk, for tensor cores
+    # Patches.
     walk: Walk | Patches | None = None
+    # The instruction class of tensor cores; "": none.
     mma: str = ""
+    # The left and the right factors are U8.
     from_zero: tuple[bool, bool] = (False, False)
+    # So many rows are there, at least one; None: all. Others have sums of zero, or of whatever rows
+    # lie there where the left operand is copied in boxes.
     there: Expr | None = None
+    # One warpgroup computes it while others have other grid iterations.
     alone: bool = False
+    # How warpgroups have the left and the right operand copied; None: by index.
     boxes: tuple[BoxCopies | None, BoxCopies | None] = (None, None)
 
     @property
@@ -136,39 +141,60 @@ class TileProduct:
         """Terms, not columns, are neighbours in the right operand."""
         return self.right.inner != 1
 
+    def __str__(self) -> str:
+        sign = "=" if self.fresh else "+="
+        high = f"{self.rows}" if self.there is None else f"{show(self.there)} of {self.rows}"
+        size = f"{high}x{self.columns}x{show(self.extent)}" + f"x{self.lanes}" * bool(self.lanes)
+        through, by = self.stage and f" through {self.stage}", self.mma and f" by {self.mma}"
+        left = f"{self.left} {self.walk.text(show)}" if self.walk else f"{self.left}"
+        return f"tile {size} {self.dtype}{by}: {self.target} {sign} {left} * {self.right}{through}"
+
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """The sums target[r, c], r < rows and c < columns, are part `part` of `parts` of tile `slot`
-    of `slots`, if `cut`. The last grid iteration with a part of a tile to come here gets all of
-    them added up in order, and `last` is true; in others it is false. Where nothing is cut it is
-    true. All lanes do it together. Parts have `room` elements of `dtype` each in `work` and are
-    counted in `tickets` (U32), both Params that `scratch_params` adds."""
+    """The sums target[r, c], r < rows and c < columns, are a part of those of a tile, if `cut`. The
+    last grid iteration with a part of a tile to come here gets all of them added up in order. All
+    lanes do it together."""
 
-    target: Panel
+    target: UpdatedPanel
     rows: int
     columns: int
+    # Elements that a part has in `work`.
     room: int
+    # Tiles, and parts of each.
     slots: int
     parts: int
+    # Whether there are other parts.
     cut: Expr
+    # The number of the tile, and of the part.
     slot: Expr
     part: Expr
-    last: Sym
+    # True in the grid iteration that has all of the sums: the last one, or where nothing is cut.
+    last: Defines
+    # Params that `scratch_params` adds: for the parts, and to count them (U32).
     work: str
     tickets: str
+    # Of the sums.
     dtype: DType = DType.F32
+
+    def __str__(self) -> str:
+        parts = f"part {show(self.part)} of {self.parts} in slot {show(self.slot)}"
+        return f"join {self.target} {parts} if {show(self.cut)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Transpose:
-    """target[j, i] = source[i, j] for i < rows and j < extent, both of `dtype` and apart, rows of
-    neighbours in both: single elements, or runs of `inner`, of which `outer` is a multiple. With
-    `stream` they are written past the cache."""
+    """target[j, i] = source[i, j] for i < rows and j < extent, both of one `dtype` and apart, rows
+    of neighbours in both: single elements, or runs of `inner`, of which `outer` is a multiple."""
 
-    target: Panel
-    source: Panel
+    target: WrittenPanel
+    source: ReadPanel
     rows: Expr
     extent: Expr
     dtype: DType
+    # Written past the cache.
     stream: bool = False
+
+    def __str__(self) -> str:
+        shape = f"{show(self.rows)}x{show(self.extent)} {self.dtype}{' streamed' * self.stream}"
+        return f"transpose {shape}: {self.target} = {self.source}"

@@ -20,6 +20,7 @@ from autofuse.kernel.ir.types import (
     Kernel,
     Let,
     Loop,
+    LoopKind,
     Param,
     Stmt,
     Store,
@@ -68,7 +69,7 @@ def ask_ahead(kernel: Kernel) -> Kernel:
 def _grid(grid: Loop, params: dict[str, Param]) -> Loop:
     passes = [s for s in grid.body if isinstance(s, Loop) and _plain(s)]
     busiest = max(passes, key=_work, default=None)
-    if grid.kind != "grid" or len(passes) < 2 or busiest is None or _work(busiest) <= 0:
+    if grid.kind is not LoopKind.GRID or len(passes) < 2 or busiest is None or _work(busiest) <= 0:
         return grid
     same = [s for s in passes if s.extent == busiest.extent]
     runs = tuple(dict.fromkeys(_runs(grid, same, params)))
@@ -82,7 +83,7 @@ def _grid(grid: Loop, params: dict[str, Param]) -> Loop:
 def _plain(loop: Loop) -> bool:
     """Lanes along a row of known length."""
     inner = any(isinstance(s, Loop) for s in loop.body)
-    return loop.kind == "lane" and isinstance(loop.extent, Lit) and not inner
+    return loop.kind is LoopKind.LANE and isinstance(loop.extent, Lit) and not inner
 
 
 def _work(loop: Loop) -> float:
@@ -135,7 +136,7 @@ def _spread(loop: Loop, length: int, runs: tuple[_Run, ...]) -> list[Stmt]:
     done: list[Stmt] = []
     if whole:
         inner = _piece(loop, Sym(f"{loop.var.name}_a", I64, PIECE), ix.imul(step, PIECE), runs)
-        done.append(Loop("serial", step, ix.lit(whole), tuple(inner)))
+        done.append(Loop(LoopKind.SERIAL, step, ix.lit(whole), tuple(inner)))
     if rest:
         done += _piece(loop, Sym(f"{loop.var.name}_b", I64, rest), ix.lit(whole * PIECE), runs)
     return done

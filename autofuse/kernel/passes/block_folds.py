@@ -20,6 +20,7 @@ from autofuse.kernel.ir.types import (
     Kernel,
     Local,
     Loop,
+    LoopKind,
     Stmt,
     Store,
     expressions,
@@ -50,7 +51,7 @@ def block_folds(kernel: Kernel) -> Kernel:
 def _block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     done: list[Stmt] = []
     for stmt in body:
-        if isinstance(stmt, Loop) and stmt.kind == "lane" and _wanted(stmt):
+        if isinstance(stmt, Loop) and stmt.kind is LoopKind.LANE and _wanted(stmt):
             done.extend(_rewrite(stmt))
         elif isinstance(stmt, Loop):
             done.append(replace(stmt, body=_block(stmt.body)))
@@ -96,13 +97,13 @@ def _rewrite(loop: Loop) -> list[Stmt]:
     step = Sym(f"{loop.var.name}_c", I64, most // width)
     done: list[Stmt] = [Local(arrays[f.target.name], f.target.dtype, width) for f in loop.folds]
     starts = [Store(arrays[f.target.name], lane, _start(f)) for f in loop.folds]
-    done.append(Loop("lane", lane, Lit(width, I64), tuple(starts)))
+    done.append(Loop(LoopKind.LANE, lane, Lit(width, I64), tuple(starts)))
     base = Call("mul", (step, Lit(width, I64)), I64)
-    main = Loop("lane", lane, Lit(width, I64), _body(loop, arrays, lane, base))
-    done.append(Loop("serial", step, whole, (main,)))
+    main = Loop(LoopKind.LANE, lane, Lit(width, I64), _body(loop, arrays, lane, base))
+    done.append(Loop(LoopKind.SERIAL, step, whole, (main,)))
     if rest != ix.lit(0):
         tail = _body(loop, arrays, lane, ix.imul(whole, width))
-        done.append(Loop("lane", lane, rest, tail))
+        done.append(Loop(LoopKind.LANE, lane, rest, tail))
     done.extend(_halved(loop, arrays, width))
     done += [Assign(f.target, _join(f, f.target, arrays, ix.lit(0))) for f in loop.folds]
     return done
@@ -114,7 +115,7 @@ def _halved(loop: Loop, arrays: dict[str, str], width: int) -> Iterator[Stmt]:
         width //= 2
         lane = Sym(f"{loop.var.name}_w", I64, width)
         other = Call("add", (lane, Lit(width, I64)), I64)
-        yield Loop("lane", lane, Lit(width, I64), tuple(
+        yield Loop(LoopKind.LANE, lane, Lit(width, I64), tuple(
             Store(arrays[f.target.name], lane,
                   _join(f, Load(arrays[f.target.name], lane, f.target.dtype), arrays, other))
             for f in loop.folds

@@ -11,7 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autofuse.kernel.cuda.settings import settings
-from autofuse.kernel.ir.types import Join, Kernel, LoadVector, Loop, Stmt, TileProduct, names_read
+from autofuse.kernel.ir.types import (
+    Join,
+    Kernel,
+    LoadVector,
+    Loop,
+    LoopKind,
+    Stmt,
+    TileProduct,
+    names_read,
+)
 from autofuse.ops.scalar import Lit
 
 # Iterations of a loop that nothing is known of: many.
@@ -53,7 +62,7 @@ class _Marker:
 
 def _most(loop: Loop) -> int:
     """Iterations of a loop, at most; those of a `when` body are no more than those around it."""
-    if loop.kind == "when":
+    if loop.kind is LoopKind.WHEN:
         return 1
     if isinstance(loop.extent, Lit):
         return int(loop.extent.value)

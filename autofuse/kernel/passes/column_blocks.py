@@ -18,6 +18,7 @@ from autofuse.kernel.ir.types import (
     Kernel,
     Let,
     Loop,
+    LoopKind,
     Var,
     expressions,
     map_exprs,
@@ -42,11 +43,16 @@ def column_blocks(kernel: Kernel) -> Kernel:
 
 def _segment(grid: Loop, own: Settings) -> Loop:
     loops = [s for s in grid.body if isinstance(s, Loop)]
-    if grid.kind != "grid" or not isinstance(grid.extent, Lit) or len(loops) != 1:
+    if grid.kind is not LoopKind.GRID or not isinstance(grid.extent, Lit) or len(loops) != 1:
         return grid
     lane = loops[0]
     plain = all(isinstance(s, Let) for s in grid.body if s is not lane)
-    if lane.kind != "lane" or lane.folds or not isinstance(lane.extent, Lit) or not plain:
+    if (
+        lane.kind is not LoopKind.LANE
+        or lane.folds
+        or not isinstance(lane.extent, Lit)
+        or not plain
+    ):
         return grid
     inner = [s for s in lane.body if isinstance(s, Loop)]
     if len(inner) != 1:
@@ -60,7 +66,7 @@ def _segment(grid: Loop, own: Settings) -> Loop:
 
 def _flat(loop: Loop) -> Loop | None:
     """Nested serial loops as one over all rows; None for anything else."""
-    if loop.kind != "serial" or not isinstance(loop.extent, Lit):
+    if loop.kind is not LoopKind.SERIAL or not isinstance(loop.extent, Lit):
         return None
     loops = [s for s in loop.body if isinstance(s, Loop)]
     if not loops:
@@ -81,7 +87,7 @@ def _flat(loop: Loop) -> Loop | None:
     }
     parts = (*loop.body[:-1], *inner.body)
     body = tuple(map_exprs(s, lambda e: rebuild(e, values)) for s in parts)
-    return Loop("serial", var, ix.lit(total), body)
+    return Loop(LoopKind.SERIAL, var, ix.lit(total), body)
 
 
 def _folds(rows: Loop, lane: Loop) -> tuple[Fold, ...] | None:
@@ -145,8 +151,8 @@ def _columns(
         map_exprs(dealt if s is old else s, lambda e: rebuild(e, values)) for s in lane.body
     )
     before = tuple(map_exprs(s, lambda e: rebuild(e, values)) for s in grid.body if s is not lane)
-    loop = Loop("column", column, extent, body)
-    return Loop("grid", var, ix.lit(total * parts), (*before, loop))
+    loop = Loop(LoopKind.COLUMN, column, extent, body)
+    return Loop(LoopKind.GRID, var, ix.lit(total * parts), (*before, loop))
 
 
 def _dealt(rows: Loop, folds: tuple[Fold, ...], own: Settings, parts: int) -> Loop:
@@ -154,7 +160,7 @@ def _dealt(rows: Loop, folds: tuple[Fold, ...], own: Settings, parts: int) -> Lo
     assert isinstance(rows.extent, Lit)
     length = int(rows.extent.value)
     if parts == 1:
-        return Loop("lane", rows.var, rows.extent, rows.body, folds)
+        return Loop(LoopKind.LANE, rows.var, rows.extent, rows.body, folds)
     chunk = chunk_of(replace(own, vector=1), length, parts)
     part = Sym(f"{rows.var.name}_q", I64, parts)
     var = Sym(rows.var.name, I64, chunk)
@@ -164,5 +170,5 @@ def _dealt(rows: Loop, folds: tuple[Fold, ...], own: Settings, parts: int) -> Lo
         extent = Call("min", (ix.lit(chunk), ix.isub(ix.lit(length), start)), I64)
     values: dict[str, Expr] = {var.name: ix.iadd(start, var)}
     body = tuple(map_exprs(s, lambda e: rebuild(e, values)) for s in rows.body)
-    lane = Loop("lane", var, extent, body, folds)
-    return Loop("part", part, ix.lit(parts), (lane,), folds)
+    lane = Loop(LoopKind.LANE, var, extent, body, folds)
+    return Loop(LoopKind.PART, part, ix.lit(parts), (lane,), folds)

@@ -16,6 +16,7 @@ from autofuse.kernel.ir.types import (
     Let,
     Local,
     Loop,
+    LoopKind,
     Stmt,
     Var,
     has_product,
@@ -45,9 +46,9 @@ def deal_rows(kernel: Kernel) -> Kernel:
 def _block(body: tuple[Stmt, ...], outs: frozenset[str]) -> tuple[Stmt, ...]:
     done: list[Stmt] = []
     for stmt in body:
-        if isinstance(stmt, Loop) and stmt.kind in ("serial", "when"):
-            if stmt.kind == "serial" and not has_product(stmt) and _is_rows(stmt, outs):
-                stmt = replace(stmt, kind="warp")
+        if isinstance(stmt, Loop) and stmt.kind in (LoopKind.SERIAL, LoopKind.WHEN):
+            if stmt.kind is LoopKind.SERIAL and not has_product(stmt) and _is_rows(stmt, outs):
+                stmt = replace(stmt, kind=LoopKind.WARP)
             else:
                 stmt = replace(stmt, body=_block(stmt.body, outs))
         done.append(stmt)
@@ -62,7 +63,7 @@ def _is_rows(loop: Loop, outs: frozenset[str]) -> bool:
     changed = names_written(loop) - own - outs
     assigned = {s.sym.name for s in inner if isinstance(s, Assign)}
     return (
-        any(isinstance(s, Loop) and s.kind == "lane" for s in loop.body)
+        any(isinstance(s, Loop) and s.kind is LoopKind.LANE for s in loop.body)
         and assigned <= own
         and not changed & names_read(loop)
     )

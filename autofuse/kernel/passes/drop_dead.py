@@ -15,6 +15,7 @@ from autofuse.kernel.ir.types import (
     Let,
     Local,
     Loop,
+    LoopKind,
     Stmt,
     Store,
     StoreVector,
@@ -61,7 +62,7 @@ def _block(body: tuple[Stmt, ...]) -> tuple[tuple[Stmt, ...], set[str]]:
         if isinstance(stmt, Loop):
             inner, needs = _block(stmt.body)
             stmt = replace(stmt, body=inner)
-            if not inner and stmt.kind != "grid":
+            if not inner and stmt.kind is not LoopKind.GRID:
                 continue
             read |= needs
         for expr in expressions(stmt):

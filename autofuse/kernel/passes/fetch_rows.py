@@ -12,7 +12,17 @@ from dataclasses import dataclass, field, replace
 
 from autofuse.kernel.cuda.settings import Settings, settings
 from autofuse.kernel.ir.indices import has_load, is_multiple, mentions, spelled_out, value_range
-from autofuse.kernel.ir.types import Kernel, Let, Local, Loop, Origin, Stmt, has_product, map_exprs
+from autofuse.kernel.ir.types import (
+    Kernel,
+    Let,
+    Local,
+    Loop,
+    LoopKind,
+    Origin,
+    Stmt,
+    has_product,
+    map_exprs,
+)
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load
@@ -61,7 +71,7 @@ class _Fetcher:
         match stmt:
             case Let():
                 self.learn(stmt)
-            case Loop(kind="lane", extent=Lit(value=lanes)):
+            case Loop(kind=LoopKind.LANE, extent=Lit(value=lanes)):
                 return self.lane(stmt, int(lanes))
         return stmt
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autofuse.kernel.ir.indices import rebuild, stored_where_data_say
-from autofuse.kernel.ir.types import Assign, Kernel, Let, Loop, Stmt, Store, map_exprs
+from autofuse.kernel.ir.types import Assign, Kernel, Let, Loop, LoopKind, Stmt, Store, map_exprs
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, Sym
@@ -24,9 +24,9 @@ def flatten_lanes(kernel: Kernel) -> Kernel:
 def _block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     done: list[Stmt] = []
     for stmt in body:
-        if isinstance(stmt, Loop) and stmt.kind != "lane":
+        if isinstance(stmt, Loop) and stmt.kind is not LoopKind.LANE:
             stmt = replace(stmt, body=_block(stmt.body))
-            lane = stmt.body[-1] if stmt.kind == "serial" and stmt.body else None
+            lane = stmt.body[-1] if stmt.kind is LoopKind.SERIAL and stmt.body else None
             if isinstance(lane, Loop) and _can_merge(stmt, lane):
                 stmt = _merged(stmt, lane)
         done.append(stmt)
@@ -35,7 +35,7 @@ def _block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 
 def _can_merge(serial: Loop, lane: Loop) -> bool:
     known = isinstance(serial.extent, Lit) or serial.var.extent is not None
-    if lane.kind != "lane" or not known or not isinstance(lane.extent, Lit):
+    if lane.kind is not LoopKind.LANE or not known or not isinstance(lane.extent, Lit):
         return False
     targets = {f.target.name for f in lane.folds}
     simple = all(isinstance(s, Let) for s in serial.body[:-1]) and all(
@@ -59,4 +59,4 @@ def _merged(serial: Loop, lane: Loop) -> Loop:
     }
     inner = (*serial.body[:-1], *lane.body)
     body = tuple(map_exprs(s, lambda e: rebuild(e, values)) for s in inner)
-    return Loop("lane", var, ix.imul(serial.extent, width), body, lane.folds)
+    return Loop(LoopKind.LANE, var, ix.imul(serial.extent, width), body, lane.folds)

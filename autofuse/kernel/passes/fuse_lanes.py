@@ -12,6 +12,7 @@ from autofuse.kernel.ir.types import (
     Join,
     Kernel,
     Loop,
+    LoopKind,
     Stmt,
     Store,
     TileProduct,
@@ -33,10 +34,10 @@ def fuse_lanes(kernel: Kernel) -> Kernel:
 def _block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     done: list[Stmt] = []
     for stmt in body:
-        if isinstance(stmt, Loop) and stmt.kind != "lane":
+        if isinstance(stmt, Loop) and stmt.kind is not LoopKind.LANE:
             stmt = replace(stmt, body=_block(stmt.body))
         done.append(stmt)
-        if isinstance(stmt, Loop) and stmt.kind == "lane":
+        if isinstance(stmt, Loop) and stmt.kind is LoopKind.LANE:
             done = _try_merge(done)
     return tuple(done)
 
@@ -50,7 +51,7 @@ def _try_merge(body: list[Stmt]) -> list[Stmt]:
         return body
     first, between = body[at], body[at + 1 : -1]
     assert isinstance(first, Loop)
-    if first.kind != "lane" or first.extent != second.extent:
+    if first.kind is not LoopKind.LANE or first.extent != second.extent:
         return body
     if any(
         isinstance(s, TileProduct | Join) and names_read(s) & names_written(second) for s in between

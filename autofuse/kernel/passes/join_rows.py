@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from autofuse.kernel.cuda.settings import settings
 from autofuse.kernel.ir.indices import rebuild
-from autofuse.kernel.ir.types import Kernel, Let, Loop, Stmt, map_exprs
+from autofuse.kernel.ir.types import Kernel, Let, Loop, LoopKind, Stmt, map_exprs
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, Sym
@@ -31,10 +31,14 @@ def join_rows(kernel: Kernel) -> Kernel:
 
 def _joined(grid: Loop, tile: int) -> list[Stmt]:
     lane = grid.body[-1] if grid.body else None
-    if grid.kind != "grid" or not isinstance(grid.extent, Lit) or not isinstance(lane, Loop):
+    if (
+        grid.kind is not LoopKind.GRID
+        or not isinstance(grid.extent, Lit)
+        or not isinstance(lane, Loop)
+    ):
         return [grid]
     lets = all(isinstance(s, Let) for s in grid.body[:-1])
-    if lane.kind != "lane" or lane.folds or not isinstance(lane.extent, Lit) or not lets:
+    if lane.kind is not LoopKind.LANE or lane.folds or not isinstance(lane.extent, Lit) or not lets:
         return [grid]
     rows, lanes = int(grid.extent.value), int(lane.extent.value)
     together = min(rows, tile // lanes)
@@ -61,5 +65,5 @@ def _block(grid: Loop, lane: Loop, deal: tuple[int, int, int]) -> Loop:
     }
     inner = (*grid.body[:-1], *lane.body)
     body = tuple(map_exprs(s, lambda e: rebuild(e, values)) for s in inner)
-    wide = Loop("lane", item, ix.lit(lanes * together), body)
-    return Loop("grid", var, ix.lit(blocks), (wide,))
+    wide = Loop(LoopKind.LANE, item, ix.lit(lanes * together), body)
+    return Loop(LoopKind.GRID, var, ix.lit(blocks), (wide,))

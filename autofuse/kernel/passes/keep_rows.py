@@ -18,6 +18,7 @@ from autofuse.kernel.ir.types import (
     Let,
     Local,
     Loop,
+    LoopKind,
     Stmt,
     Store,
     Var,
@@ -49,7 +50,7 @@ def keep_rows(kernel: Kernel) -> Kernel:
     count = 0
     for stmt in kernel.body:
         # What a tile product writes between two loops is not the same in both.
-        if isinstance(stmt, Loop) and stmt.kind == "grid" and not has_product(stmt):
+        if isinstance(stmt, Loop) and stmt.kind is LoopKind.GRID and not has_product(stmt):
             keeper = _Keeper(inputs, own, count, _mutable(stmt))
             stmt = replace(stmt, body=keeper.run(stmt.body))
             count = keeper.count
@@ -78,7 +79,7 @@ class _Keeper:
     def run(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         loops = list(body)
         for at, stmt in enumerate(body):
-            if isinstance(stmt, Loop) and stmt.kind == "lane" and self.plain(stmt):
+            if isinstance(stmt, Loop) and stmt.kind is LoopKind.LANE and self.plain(stmt):
                 loops[at] = self.reuse(stmt)
                 self.learn(at, stmt)
         return tuple(s for at, stmt in enumerate(loops) for s in self.with_rows(at, stmt))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from autofuse.kernel.ir.spelling import Spelling
-from autofuse.kernel.ir.types import Kernel, Loop, Stmt, Var, statements
+from autofuse.kernel.ir.types import Kernel, Loop, LoopKind, Stmt, Var, statements
 
 LaneRewrite = Callable[[Loop, Spelling], Sequence[Stmt]]
 
@@ -24,7 +24,7 @@ def _block(body: tuple[Stmt, ...], around: Spelling, rewrite: LaneRewrite) -> tu
         if not isinstance(stmt, Loop):
             known.note_around(stmt)
             done.append(stmt)
-        elif stmt.kind == "lane":
+        elif stmt.kind is LoopKind.LANE:
             done.extend(rewrite(stmt, known))
         else:
             done.append(replace(stmt, body=_block(stmt.body, known, rewrite)))

@@ -18,6 +18,7 @@ from autofuse.kernel.ir.types import (
     Let,
     Local,
     Loop,
+    LoopKind,
     Stmt,
     Store,
     Var,
@@ -42,7 +43,7 @@ def _block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     for stmt in body:
         if not isinstance(stmt, Loop):
             done.append(stmt)
-        elif stmt.kind != "lane":
+        elif stmt.kind is not LoopKind.LANE:
             done.append(replace(stmt, body=_block(stmt.body)))
         elif _can_move(stmt):
             done.extend(_Mover(stmt).run())
@@ -56,7 +57,7 @@ def _can_move(lane: Loop) -> bool:
     if not loops:
         return False
     varying = varying_names(lane)
-    uniform = all(s.kind == "while" or not (_names(s.extent) & varying) for s in loops)
+    uniform = all(s.kind is LoopKind.WHILE or not (_names(s.extent) & varying) for s in loops)
     return uniform and not lane.folds and lane.var.extent is not None
 
 
@@ -97,7 +98,7 @@ class _Mover:
         assert lane.var.extent is not None
         self.size = lane.var.extent
         # GCC makes no vectors of the bools that choose between states, but of numbers.
-        ended = any(isinstance(s, Loop) and s.kind == "while" for s in statements(lane.body))
+        ended = any(isinstance(s, Loop) and s.kind is LoopKind.WHILE for s in statements(lane.body))
         self.flags = DType.I32 if ended else DType.BOOL
 
     def run(self) -> list[Stmt]:
@@ -179,7 +180,11 @@ class _Mover:
 
     def _loop(self, loop: Loop, body: list[Stmt]) -> list[Stmt]:
         on = loop.extent
-        if loop.kind != "while" or not isinstance(on, Sym) or on.name not in self.crossing:
+        if (
+            loop.kind is not LoopKind.WHILE
+            or not isinstance(on, Sym)
+            or on.name not in self.crossing
+        ):
             return [replace(loop, body=tuple(body))]
         # OpenMP folds no bools.
         some, none = Sym(f"{on.name}_some", DType.I32), Lit(0, DType.I32)

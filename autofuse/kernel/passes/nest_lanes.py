@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from autofuse.kernel.ir.indices import is_multiple
 from autofuse.kernel.ir.spelling import Spelling, indices_of
-from autofuse.kernel.ir.types import Kernel, Loop, Stmt, walk
+from autofuse.kernel.ir.types import Kernel, Loop, LoopKind, Stmt, walk
 from autofuse.kernel.passes.lane_loops import lane_loops_rewritten
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -46,10 +46,10 @@ def _nested(lane: Loop, known: Spelling) -> tuple[Stmt, ...]:
     inner.values[lane.var.name] = ix.iadd(ix.imul(row, width), own)
     body, count = inner.rewritten(lane.body), ix.idiv(lane.extent, width)
     if width < LEAST_LANES:
-        across = Loop("serial", own, ix.lit(width), body)
+        across = Loop(LoopKind.SERIAL, own, ix.lit(width), body)
         return (replace(lane, var=row, extent=count, body=(across,)),)
     inside = replace(lane, var=own, extent=ix.lit(width), body=body)
-    return (Loop("serial", row, count, (inside,)),)
+    return (Loop(LoopKind.SERIAL, row, count, (inside,)),)
 
 
 def _divisors(lane: Loop, known: Spelling) -> Iterator[int]:

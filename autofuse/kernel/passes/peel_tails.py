@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autofuse.kernel.ir.indices import mentions, rebuild
-from autofuse.kernel.ir.types import Kernel, Loop, Stmt, map_exprs, statements
+from autofuse.kernel.ir.types import Kernel, Loop, LoopKind, Stmt, map_exprs, statements
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
@@ -29,7 +29,7 @@ def peel_tails(kernel: Kernel) -> Kernel:
 
 def _peeled(grid: Loop) -> list[Stmt]:
     lanes = [s for s in grid.body if isinstance(s, Loop)]
-    if grid.kind != "grid" or not isinstance(grid.extent, Lit) or len(lanes) != 1:
+    if grid.kind is not LoopKind.GRID or not isinstance(grid.extent, Lit) or len(lanes) != 1:
         return [grid]
     tiles = _tiles(lanes[0].extent, grid.var)
     if tiles is None or sum(1 for _ in statements(grid.body)) > MOST_STATEMENTS:
@@ -64,4 +64,4 @@ def _at(grid: Loop, var: Sym, block: Expr) -> Loop:
     values = {grid.var.name: block}
     body = tuple(map_exprs(s, lambda e: rebuild(e, values)) for s in grid.body)
     assert var.extent is not None
-    return Loop("grid", var, ix.lit(var.extent), body)
+    return Loop(LoopKind.GRID, var, ix.lit(var.extent), body)

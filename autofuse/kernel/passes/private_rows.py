@@ -20,6 +20,7 @@ from autofuse.kernel.ir.types import (
     LoadVector,
     Local,
     Loop,
+    LoopKind,
     Stmt,
     Store,
     StoreVector,
@@ -48,9 +49,9 @@ def private_rows(kernel: Kernel) -> Kernel:
 
 def _segment(stmt: Stmt, team: int) -> Stmt:
     """Rows are declared in a grid loop or in the warp loop inside it."""
-    if not isinstance(stmt, Loop) or stmt.kind not in ("grid", "warp"):
+    if not isinstance(stmt, Loop) or stmt.kind not in (LoopKind.GRID, LoopKind.WARP):
         return stmt
-    team = WARP if stmt.kind == "warp" else team
+    team = WARP if stmt.kind is LoopKind.WARP else team
     body = tuple(_segment(s, team) for s in stmt.body)
     shapes = {s.name: _shape(s.name, body, team) for s in body if _is_kept(s)}
     chosen = {name: shape for name, shape in shapes.items() if shape is not None}
@@ -100,9 +101,9 @@ def _accesses(
                 yield lane, (index, len(values))
             case TileProduct() | Join() if name in names_read(stmt):
                 yield None, (ix.lit(0), 1)
-            case Loop(kind="lane"):
+            case Loop(kind=LoopKind.LANE):
                 yield from _accesses(name, stmt.body, stmt)
-            case Loop(kind="part"):
+            case Loop(kind=LoopKind.PART):
                 yield from _accesses(name, stmt.body, lane)
             case Loop():
                 # A loop in between: which pass it is would not be a constant.
@@ -130,7 +131,7 @@ def _rewrite(stmt: Stmt, chosen: dict[str, _Shape], team: int) -> Stmt:
         case Local(name, dtype, _) if name in chosen:
             shape = chosen[name]
             return Local(name, dtype, -(-shape.lanes // team) * shape.width, True)
-        case Loop(kind="lane"):
+        case Loop(kind=LoopKind.LANE):
             return _lane(stmt, chosen)
         case Loop():
             return replace(stmt, body=tuple(_rewrite(s, chosen, team) for s in stmt.body))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autofuse.kernel.cuda.settings import WARP, settings
-from autofuse.kernel.ir.types import Join, Kernel, Loop, Param, Stmt, statements
+from autofuse.kernel.ir.types import Join, Kernel, Loop, LoopKind, Param, Stmt, statements
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
 
@@ -35,8 +35,8 @@ def _collect(body: tuple[Stmt, ...], blocks: int, columns: int, params: list[Par
     for stmt in body:
         if not isinstance(stmt, Loop):
             continue
-        _collect(stmt.body, blocks, WARP if stmt.kind == "column" else columns, params)
-        if stmt.kind == "part" and stmt.folds and isinstance(stmt.extent, Lit):
+        _collect(stmt.body, blocks, WARP if stmt.kind is LoopKind.COLUMN else columns, params)
+        if stmt.kind is LoopKind.PART and stmt.folds and isinstance(stmt.extent, Lit):
             n = len(params)
             params.append(Param(f"work{n}", DType.U32, blocks // int(stmt.extent.value), "work"))
             for fold in stmt.folds:

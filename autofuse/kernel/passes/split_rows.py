@@ -18,6 +18,7 @@ from autofuse.kernel.ir.types import (
     Let,
     Local,
     Loop,
+    LoopKind,
     Stmt,
     Store,
     Var,
@@ -45,7 +46,7 @@ def split_rows(kernel: Kernel) -> Kernel:
     own = settings(kernel)
     if own.reduce not in ("split", "barrier", "cluster"):
         return kernel
-    grids = [s for s in kernel.body if isinstance(s, Loop) and s.kind == "grid"]
+    grids = [s for s in kernel.body if isinstance(s, Loop) and s.kind is LoopKind.GRID]
     # Blocks that wait must all be there, so nothing else may run before them, and clusters must
     # start where rows do.
     if own.reduce != "split" and len(grids) != 1:
@@ -70,11 +71,15 @@ def chunk_of(own: Settings, lanes: int, parts: int) -> int:
 
 
 def _segment(stmt: Stmt, own: Settings) -> Stmt:
-    if not isinstance(stmt, Loop) or stmt.kind != "grid" or not isinstance(stmt.extent, Lit):
+    if (
+        not isinstance(stmt, Loop)
+        or stmt.kind is not LoopKind.GRID
+        or not isinstance(stmt.extent, Lit)
+    ):
         return stmt
     loops = [s for s in stmt.body if isinstance(s, Loop)]
     lengths = [int(s.extent.value) for s in loops if isinstance(s.extent, Lit)]
-    simple = loops and len(lengths) == len(loops) and all(s.kind == "lane" for s in loops)
+    simple = loops and len(lengths) == len(loops) and all(s.kind is LoopKind.LANE for s in loops)
     if not simple or not _fits(stmt.body, own):
         return stmt
     rows = int(stmt.extent.value)
@@ -151,7 +156,7 @@ class _Split:
                 body.append(replace(stmt, size=lengths[stmt.name]))
             else:
                 body.append(stmt)
-        return Loop("grid", var, ix.lit(self.rows * self.parts), tuple(body))
+        return Loop(LoopKind.GRID, var, ix.lit(self.rows * self.parts), tuple(body))
 
     def length(self, row: Local) -> int:
         return chunk_of(self.own, row.size, self.parts)
@@ -185,5 +190,5 @@ class _Split:
             if isinstance(new, Store) and new.buffer in rows:
                 new = Store(new.buffer, var, new.value)
             body.append(new)
-        inner = Loop("lane", var, extent, tuple(body), lane.folds)
-        return Loop("part", part, ix.lit(self.parts), (inner,), lane.folds)
+        inner = Loop(LoopKind.LANE, var, extent, tuple(body), lane.folds)
+        return Loop(LoopKind.PART, part, ix.lit(self.parts), (inner,), lane.folds)

@@ -15,6 +15,7 @@ from autofuse.kernel.ir.types import (
     Let,
     Local,
     Loop,
+    LoopKind,
     Param,
     Stmt,
     Store,
@@ -47,7 +48,7 @@ def _block(body: tuple[Stmt, ...], outs: dict[str, Param]) -> tuple[Stmt, ...]:
     for stmt in body:
         if not isinstance(stmt, Loop):
             done.append(stmt)
-        elif stmt.kind != "lane":
+        elif stmt.kind is not LoopKind.LANE:
             done.append(replace(stmt, body=_block(stmt.body, outs)))
         else:
             starts = _starts(stmt, outs)
@@ -85,7 +86,7 @@ def _rewrite(loop: Loop, starts: dict[str, Expr], outs: dict[str, Param]) -> lis
         lane = Sym(f"{loop.var.name}_s", I64, PIECE)
         base = ix.imul(step, PIECE)
         inner = _piece(loop, lane, ix.lit(PIECE), PIECE, base, starts, outs, pieces)
-        done.append(Loop("serial", step, ix.lit(whole), tuple(inner)))
+        done.append(Loop(LoopKind.SERIAL, step, ix.lit(whole), tuple(inner)))
     if rest:
         lane = Sym(f"{loop.var.name}_s", I64, rest)
         names = {n: f"{p}_rest" for n, p in pieces.items()}
@@ -107,6 +108,6 @@ def _piece(
         else:
             body.append(substitute_stmt(stmt, at))
     done: list[Stmt] = [Local(p, outs[n].dtype, size) for n, p in pieces.items()]
-    done.append(Loop("lane", lane, extent, tuple(body)))
+    done.append(Loop(LoopKind.LANE, lane, extent, tuple(body)))
     done += [Stream(n, ix.iadd(starts[n], base), p, extent) for n, p in pieces.items()]
     return done

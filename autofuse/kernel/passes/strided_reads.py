@@ -13,6 +13,7 @@ from autofuse.kernel.ir.indices import has_load, mentions, rebuild, spelled_out
 from autofuse.kernel.ir.types import (
     Let,
     Loop,
+    LoopKind,
     Panel,
     Stmt,
     Store,
@@ -100,13 +101,13 @@ def turned(grid: Stmt, inputs: frozenset[str], least: int) -> Turned | None:
     """A segment with strided reads along an axis of at least `least` elements, or None."""
     if not isinstance(grid, Loop):
         return None
-    if grid.kind != "grid" or not isinstance(grid.extent, Lit) or len(grid.body) < 2:
+    if grid.kind is not LoopKind.GRID or not isinstance(grid.extent, Lit) or len(grid.body) < 2:
         return None
     row, lane = grid.body[0], grid.body[-1]
     if not isinstance(row, Let) or row.sym.extent is None or not isinstance(lane, Loop):
         return None
     before = grid.body[1:-1]
-    if lane.kind != "lane" or lane.folds or not all(isinstance(s, Let) for s in before):
+    if lane.kind is not LoopKind.LANE or lane.folds or not all(isinstance(s, Let) for s in before):
         return None
     item, work = lane.body[0], lane.body[1:]
     if not isinstance(item, Let) or item.sym.extent is None or item.sym.dtype is not I64:

@@ -21,6 +21,7 @@ from autofuse.kernel.ir.types import (
     Let,
     Local,
     Loop,
+    LoopKind,
     Stmt,
     TileProduct,
     has_product,
@@ -29,7 +30,7 @@ from autofuse.kernel.ir.types import (
 from autofuse.ops.scalar import Lit
 
 # Loops that the threads of a group can run as those of a block do.
-OF_A_GROUP = {"lane", "serial", "unrolled", "when"}
+OF_A_GROUP = {LoopKind.LANE, LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.WHEN}
 
 
 def take_turns(kernel: Kernel) -> Kernel:
@@ -37,7 +38,7 @@ def take_turns(kernel: Kernel) -> Kernel:
     if not settings(kernel).pingpong or len(kernel.body) != 1:
         return kernel
     (grid,) = kernel.body
-    if not isinstance(grid, Loop) or grid.kind != "grid":
+    if not isinstance(grid, Loop) or grid.kind is not LoopKind.GRID:
         return kernel
     outside = {p.name for p in kernel.params}
     products = [s for s in statements(grid.body) if isinstance(s, TileProduct)]
@@ -66,7 +67,7 @@ def _alike(body: tuple[Stmt, ...]) -> bool:
     stmt = body[at]
     if not isinstance(stmt, Loop):
         return True
-    once = stmt.kind == "serial" and isinstance(stmt.extent, Lit) and stmt.extent.value == 1
+    once = stmt.kind is LoopKind.SERIAL and isinstance(stmt.extent, Lit) and stmt.extent.value == 1
     return once and _alike(stmt.body)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autofuse.kernel.ir.indices import rebuild
-from autofuse.kernel.ir.types import Kernel, Let, Local, Loop, Panel, Stmt, Transpose
+from autofuse.kernel.ir.types import Kernel, Let, Local, Loop, LoopKind, Panel, Stmt, Transpose
 from autofuse.kernel.passes.strided_reads import StridedRead, Turned, turned
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -60,7 +60,7 @@ class _Blocks:
 
     def run(self) -> Loop:
         body = self.through_scratch() if self.copied is None else (self.straight(self.copied),)
-        return Loop("grid", self.block, ix.lit(self.block.extent or 0), body)
+        return Loop(LoopKind.GRID, self.block, ix.lit(self.block.extent or 0), body)
 
     def straight(self, target: Panel) -> Transpose:
         (read,) = self.found.reads
@@ -94,7 +94,12 @@ class _Blocks:
         swaps = {read.load: Load(tile, at, read.load.dtype) for tile, read in parts}
         work = self.found.work_at(self.row(ix.iadd(self.first_row, step)), swaps)
         item = Let(self.found.item, ix.iadd(self.first_item, lane))
-        return Loop("serial", step, self.height, (Loop("lane", lane, self.width, (item, *work)),))
+        return Loop(
+            LoopKind.SERIAL,
+            step,
+            self.height,
+            (Loop(LoopKind.LANE, lane, self.width, (item, *work)),),
+        )
 
 
 def _even(whole: int, most: int) -> int:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from autofuse.kernel.cuda.settings import WARP, settings
 from autofuse.kernel.ir.indices import rebuild
-from autofuse.kernel.ir.types import Kernel, Let, Local, Loop, Stmt, Store
+from autofuse.kernel.ir.types import Kernel, Let, Local, Loop, LoopKind, Stmt, Store
 from autofuse.kernel.passes.strided_reads import Turned, turned
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -51,7 +51,7 @@ class _Tiles:
             for tile, read in zip(self.tiles, self.p.reads, strict=True)
         ]
         body: tuple[Stmt, ...] = (*locals_, self.read(), self.write())
-        return Loop("grid", self.block, ix.lit(self.block.extent or 0), body)
+        return Loop(LoopKind.GRID, self.block, ix.lit(self.block.extent or 0), body)
 
     def places(self, tag: str, lane: Sym, along_items: bool) -> tuple[list[Stmt], Sym, Sym]:
         """Where a thread is: row and item, clamped to what there is when it only reads."""
@@ -84,7 +84,7 @@ class _Tiles:
             for tile, read in zip(self.tiles, self.p.reads, strict=True)
         ]
         body: tuple[Stmt, ...] = (*places, *stores)
-        return Loop("lane", lane, ix.lit(WARP * WARP), body)
+        return Loop(LoopKind.LANE, lane, ix.lit(WARP * WARP), body)
 
     def write(self) -> Loop:
         lane = Sym(f"{self.name}_n", I64, WARP * WARP)
@@ -100,8 +100,8 @@ class _Tiles:
                 Call("lt", (item, ix.lit(self.p.width)), DType.BOOL),
                 Call("lt", (axis, ix.lit(self.p.size)), DType.BOOL),
             )
-            work = (Loop("when", Sym(f"{self.name}_o", I64, 1), inside, work),)
-        return Loop("lane", lane, ix.lit(WARP * WARP), (*places, *work))
+            work = (Loop(LoopKind.WHEN, Sym(f"{self.name}_o", I64, 1), inside, work),)
+        return Loop(LoopKind.LANE, lane, ix.lit(WARP * WARP), (*places, *work))
 
 
 def _at_most(value: Expr, limit: int) -> Expr:

@@ -22,6 +22,7 @@ from autofuse.kernel.ir.types import (
     Let,
     Local,
     Loop,
+    LoopKind,
     Panel,
     Stmt,
     Store,
@@ -55,9 +56,9 @@ def _block(
     """Statements rewritten; `numbers` are for the names of copies."""
     done: list[Stmt] = []
     for stmt in body:
-        if isinstance(stmt, Loop) and stmt.kind == "serial":
+        if isinstance(stmt, Loop) and stmt.kind is LoopKind.SERIAL:
             done += _rewrite(stmt, inputs, numbers)
-        elif isinstance(stmt, Loop) and stmt.kind != "lane":
+        elif isinstance(stmt, Loop) and stmt.kind is not LoopKind.LANE:
             done.append(replace(stmt, body=_block(stmt.body, inputs, numbers)))
         else:
             done.append(stmt)
@@ -67,7 +68,7 @@ def _block(
 def _rewrite(loop: Loop, inputs: frozenset[str], numbers: Iterator[int]) -> list[Stmt]:
     """A serial loop without its transposed copies, and these after it."""
     lets = {s.sym.name: s.value for s in loop.body if isinstance(s, Let)}
-    lanes = [s for s in loop.body if isinstance(s, Loop) and s.kind == "lane"]
+    lanes = [s for s in loop.body if isinstance(s, Loop) and s.kind is LoopKind.LANE]
     if not lanes or len(lets) + len(lanes) < len(loop.body):
         return [replace(loop, body=_block(loop.body, inputs, numbers))]
     found = {id(lane): _copied(loop, lane, lets, inputs) for lane in lanes}

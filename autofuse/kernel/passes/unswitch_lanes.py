@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from autofuse.kernel.ir.indices import mentions
 from autofuse.kernel.ir.spelling import Spelling
-from autofuse.kernel.ir.types import Kernel, Loop, Stmt, expressions, names_written, walk
+from autofuse.kernel.ir.types import Kernel, Loop, LoopKind, Stmt, expressions, names_written, walk
 from autofuse.kernel.passes.lane_loops import lane_loops_rewritten
 from autofuse.kernel.passes.lanes_inward import varying_names
 from autofuse.ops import index as ix
@@ -59,7 +59,7 @@ def _contrary(condition: Expr) -> Expr:
 
 
 def _when(name: str, condition: Expr, lane: Loop) -> Loop:
-    return Loop("when", Sym(name, I64, 1), condition, (lane,))
+    return Loop(LoopKind.WHEN, Sym(name, I64, 1), condition, (lane,))
 
 
 def _with(lane: Loop, known: Spelling, facts: dict[Expr, Lit]) -> Loop:

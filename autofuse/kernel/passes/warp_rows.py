@@ -15,6 +15,7 @@ from autofuse.kernel.ir.types import (
     Let,
     Local,
     Loop,
+    LoopKind,
     Stmt,
     Store,
     has_product,
@@ -37,7 +38,11 @@ def warp_rows(kernel: Kernel) -> Kernel:
 
 def _is_rows(stmt: Stmt) -> bool:
     """Lanes work together in this segment."""
-    if not isinstance(stmt, Loop) or stmt.kind != "grid" or not isinstance(stmt.extent, Lit):
+    if (
+        not isinstance(stmt, Loop)
+        or stmt.kind is not LoopKind.GRID
+        or not isinstance(stmt.extent, Lit)
+    ):
         return False
     if has_product(stmt):
         return False  # a block computes it; see deal_rows
@@ -57,4 +62,6 @@ def _dealt(stmt: Stmt, rows: int) -> Stmt:
     place = Let(row, ix.iadd(ix.imul(block, rows), warp))
     body = (place, *(substitute_stmt(s, {stmt.var.name: row}) for s in stmt.body))
     assert block.extent is not None
-    return Loop("grid", block, ix.lit(block.extent), (Loop("warp", warp, extent, body),))
+    return Loop(
+        LoopKind.GRID, block, ix.lit(block.extent), (Loop(LoopKind.WARP, warp, extent, body),)
+    )

@@ -28,6 +28,7 @@ from autofuse.kernel.ir.types import (
     LoadVector,
     Local,
     Loop,
+    LoopKind,
     Stmt,
     Store,
     StoreVector,
@@ -63,7 +64,7 @@ def _block(body: tuple[Stmt, ...], width: int, rows: frozenset[str]) -> tuple[St
     for stmt in body:
         if not isinstance(stmt, Loop):
             done.append(stmt)
-        elif stmt.kind in ("lane", "column"):
+        elif stmt.kind in (LoopKind.LANE, LoopKind.COLUMN):
             done.extend(_widened(stmt, width, rows))
         else:
             done.append(replace(stmt, body=_block(stmt.body, width, rows)))
@@ -97,7 +98,7 @@ def _split(loop: Loop, width: int, kept: bool) -> tuple[Sym, int]:
     most = loop.var.extent
     if isinstance(loop.extent, Lit):
         count, rest = divmod(int(loop.extent.value), width)
-        plain = not loop.folds and loop.kind == "lane" and not kept
+        plain = not loop.folds and loop.kind is LoopKind.LANE and not kept
         if count == 0 or (rest and not plain):
             raise _Refused
         return Sym(loop.var.name, I64, count), rest

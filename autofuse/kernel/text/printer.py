@@ -11,6 +11,7 @@ from autofuse.kernel.ir.types import (
     Let,
     Local,
     Loop,
+    LoopKind,
     Stmt,
     Store,
     Stream,
@@ -79,7 +80,7 @@ class Printer:
     def condition(self, loop: Loop) -> str:
         """What holds before each iteration."""
         extent = self.text(loop.extent)
-        return extent if loop.kind == "while" else f"{loop.var.name} < {extent}"
+        return extent if loop.kind is LoopKind.WHILE else f"{loop.var.name} < {extent}"
 
     def guard(self, buffer: str, in_lane: bool) -> str:
         return ""

@@ -10,6 +10,7 @@ from autofuse.kernel.ir.types import (
     Kernel,
     Local,
     Loop,
+    LoopKind,
     Stmt,
     Stream,
     TileProduct,
@@ -56,7 +57,7 @@ def c_iterations(kernel: Kernel) -> int:
 
 
 def _grid_extents(kernel: Kernel) -> list[Expr]:
-    return [s.extent for s in kernel.body if isinstance(s, Loop) and s.kind == "grid"]
+    return [s.extent for s in kernel.body if isinstance(s, Loop) and s.kind is LoopKind.GRID]
 
 
 class _CPrinter(Printer):
@@ -123,15 +124,15 @@ class _CPrinter(Printer):
 
     def loop(self, loop: Loop, depth: int, in_lane: bool) -> Iterator[str]:
         pad = "  " * depth
-        if loop.kind == "when":
+        if loop.kind is LoopKind.WHEN:
             yield f"{pad}if ({self.text(loop.extent)}) {{"
             yield from self.block(loop.body, depth + 1, in_lane)
             yield f"{pad}}}"
             return
-        if loop.kind == "lane" and _vectorises(loop):
+        if loop.kind is LoopKind.LANE and _vectorises(loop):
             yield f"{pad}#pragma omp simd{self._reductions(loop.folds)}"
-        yield f"{pad}{self.grid_head(loop) if loop.kind == 'grid' else self.head(loop)}"
-        yield from self.block(loop.body, depth + 1, in_lane or loop.kind == "lane")
+        yield f"{pad}{self.grid_head(loop) if loop.kind is LoopKind.GRID else self.head(loop)}"
+        yield from self.block(loop.body, depth + 1, in_lane or loop.kind is LoopKind.LANE)
         yield f"{pad}}}"
 
     def grid_head(self, loop: Loop) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from autofuse.kernel.cuda.shape import Team, extent_of
-from autofuse.kernel.ir.types import Let, Local, Loop, Origin, Stmt
+from autofuse.kernel.ir.types import Let, Local, Loop, LoopKind, Origin, Stmt
 from autofuse.ops.scalar import Expr, Sym
 
 
@@ -75,7 +75,7 @@ class Fetching:
 
 def fetching(segment: Loop) -> Fetching | None:
     """What a segment fetches, if anything."""
-    dealt = next((s for s in segment.body if isinstance(s, Loop) and s.kind == "warp"), None)
+    dealt = next((s for s in segment.body if isinstance(s, Loop) and s.kind is LoopKind.WARP), None)
     body = segment.body if dealt is None else dealt.body
     found = tuple((s, s.source) for s in body if isinstance(s, Local) and s.source is not None)
     return Fetching(segment, found, dealt, found[0][1].stages) if found else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from autofuse.kernel.cuda.settings import WARP, Settings
 from autofuse.kernel.cuda.shape import block_team, extent_of
-from autofuse.kernel.ir.types import Fold, Kernel, Loop, Stmt, names_read
+from autofuse.kernel.ir.types import Fold, Kernel, Loop, LoopKind, Stmt, names_read
 from autofuse.kernel.text.dialects import CUDA
 from autofuse.kernel.text.printer import Printer
 from autofuse.ops.dtypes import DType
@@ -120,4 +120,4 @@ def reads(body: tuple[Stmt, ...], name: str) -> bool:
 
 
 def is_part(stmt: Stmt) -> bool:
-    return isinstance(stmt, Loop) and stmt.kind == "part"
+    return isinstance(stmt, Loop) and stmt.kind is LoopKind.PART

@@ -32,6 +32,7 @@ from autofuse.kernel.ir.types import (
     LoadVector,
     Local,
     Loop,
+    LoopKind,
     Stmt,
     Store,
     StoreVector,
@@ -261,18 +262,18 @@ class _CudaPrinter(PartPrinter):
 
     def any_loop(self, loop: Loop, depth: int, in_lane: bool) -> Iterator[str]:
         match loop.kind:
-            case "lane":
+            case LoopKind.LANE:
                 yield from self.lane(loop, depth, in_lane)
-            case "warp" | "column":
+            case LoopKind.WARP | LoopKind.COLUMN:
                 yield from self.dealt(loop, depth)
-            case "part":
+            case LoopKind.PART:
                 yield from self.own_part(loop, depth)
-            case "threads":
+            case LoopKind.THREADS:
                 kind = self.index_type(loop.var.dtype)
                 yield f"{'  ' * depth}{{ const {kind} {loop.var.name} = threadIdx.x;"
                 yield from self.block(loop.body, depth + 1, True)
                 yield f"{'  ' * depth}}}"
-            case "when":
+            case LoopKind.WHEN:
                 yield f"{'  ' * depth}if ({self.text(loop.extent)}) {{"
                 yield from self.block(loop.body, depth + 1, in_lane)
                 yield from self.scope_end(loop, depth + 1)
@@ -282,7 +283,7 @@ class _CudaPrinter(PartPrinter):
 
     def serial(self, loop: Loop, depth: int, in_lane: bool) -> Iterator[str]:
         pad = "  " * depth
-        if loop.kind == "unrolled":
+        if loop.kind is LoopKind.UNROLLED:
             yield f"{pad}#pragma unroll"
         elif self.own.compiler_unroll and not any(isinstance(s, Loop) for s in loop.body):
             yield f"{pad}#pragma unroll {self.own.compiler_unroll}"
@@ -326,7 +327,7 @@ class _CudaPrinter(PartPrinter):
         most = _most(loop)
         count = -(-most // team.size) if most is not None else None
         kind = self.index_type(loop.var.dtype)
-        nested = any(isinstance(s, Loop) and s.kind != "when" for s in loop.body)
+        nested = any(isinstance(s, Loop) and s.kind is not LoopKind.WHEN for s in loop.body)
         few = (
             count is not None and count <= MOST_UNROLLED and count * _size(loop) <= MOST_STATEMENTS
         )
@@ -362,7 +363,7 @@ class _CudaPrinter(PartPrinter):
         pad, outer, own = "  " * depth, (self.team, self.edge), self.own
         v, kind = loop.var.name, self.index_type(loop.var.dtype)
         self.team = inner_team(loop.kind, own, self.team)
-        if loop.kind == "warp":
+        if loop.kind is LoopKind.WARP:
             yield f"{pad}{self.head(loop, f'threadIdx.x / {WARP}', str(own.warps))}"
         else:
             # Threads beyond the last column repeat it: they must meet the others.
@@ -374,7 +375,7 @@ class _CudaPrinter(PartPrinter):
             if reads(loop.body, v):
                 yield f"{pad}  const {kind} {v} = {place if known else clamped};"
             self.edge = "" if known else f"{place} < {extent}"
-        yield from self.iteration(loop.body, depth + 1, loop.kind == "warp")
+        yield from self.iteration(loop.body, depth + 1, loop.kind is LoopKind.WARP)
         yield f"{pad}}}"
         self.team, self.edge = outer
         if self.tiled and (has_local(loop) or fills(loop, self.kernel)):
@@ -392,5 +393,5 @@ def _size(loop: Loop) -> int:
 
 def _meets(body: tuple[Stmt, ...]) -> bool:
     """Threads of a block fold something together."""
-    loops = [s for s in body if isinstance(s, Loop) and s.kind != "warp"]
+    loops = [s for s in body if isinstance(s, Loop) and s.kind is not LoopKind.WARP]
     return any(s.folds or _meets(s.body) for s in loops)
