@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+from made_loops import loop
 from test_passes import text
 
 from autofuse.kernel.ir.types import (
@@ -14,7 +15,6 @@ from autofuse.kernel.ir.types import (
     Let,
     Local,
     Loop,
-    LoopKind,
     Param,
     Stmt,
     Store,
@@ -48,11 +48,6 @@ s, m, v, w = Sym("s", F32), Sym("m", F32), Sym("v", F32), Sym("w", F32)
 
 def var(name: str, extent: int) -> Sym:
     return Sym(name, I64, extent)
-
-
-def loop(kind: str, sym: Sym, *body: Stmt, folds: tuple[Fold, ...] = ()) -> Loop:
-    assert sym.extent is not None
-    return Loop(LoopKind(kind), sym, ix.lit(sym.extent), body, folds)
 
 
 def kernel(*body: Stmt, **facts: Setting) -> Kernel:
@@ -98,7 +93,8 @@ def test_flatten_lanes_folds_once() -> None:
 def test_flatten_lanes_takes_as_many_rows_as_there_are() -> None:
     """Where at most so many are known to be there."""
     k, most = var("k", 9), Call("min", (ix.lit(9), r), I64)
-    rows = Loop(LoopKind.SERIAL, k, most, (loop("lane", c, Store("out", at(k, 64, c), x(c))),))
+    stored = loop("lane", c, Store("out", at(k, 64, c), x(c)))
+    rows = replace(loop("serial", k, stored), extent=most)
     assert body_of(flatten_lanes(kernel(loop("grid", r, rows)))) == text("""
         grid r < 10:i64
           lane c < mul(min(9:i64, r), 64:i64)
@@ -113,7 +109,7 @@ def test_peel_tails_gives_the_short_tile_a_segment() -> None:
     start = ix.imul(ix.imod(b, 3), 40)
     extent = Call("min", (ix.lit(40), ix.isub(ix.lit(100), start)), I64)
     place = at(ix.idiv(b, 3), 100, ix.iadd(start, lane))
-    tiles = Loop(LoopKind.LANE, lane, extent, (Store("out", place, x(place)),))
+    tiles = replace(loop("lane", lane, Store("out", place, x(place))), extent=extent)
     assert body_of(peel_tails(kernel(loop("grid", b, tiles)))) == text("""
         grid b < 4:i64
           lane l < 40:i64

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from emulation import OneKernel, library_of, one_kernel, run_kernel
+from made_loops import loop
 from test_passes import text
 
 from autofuse import spec, trace
@@ -27,7 +28,6 @@ from autofuse.kernel.ir.types import (
     Let,
     Local,
     Loop,
-    LoopKind,
     Panel,
     Param,
     Stmt,
@@ -230,11 +230,6 @@ PARAMS = (Param("x", F32, 10**6, "in"), Param("out", F32, 10**6, "out"))
 b, r, c, d = Sym("b", I64, 4), Sym("r", I64, 8), Sym("c", I64, 16), Sym("d", I64, 16)
 ACC, ROW = Local("acc", F32, 128), Local("row", F32, 16)
 v = Sym("v", F32)
-
-
-def loop(kind: str, var: Sym, *body: Stmt) -> Loop:
-    assert var.extent is not None
-    return Loop(LoopKind(kind), var, ix.lit(var.extent), body)
 
 
 def kernel(*body: Stmt, **facts: Setting) -> Kernel:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from autofuse.kernel.ir.roles import Defines, HeldName, Reads, Role, Updates, Writes
+from autofuse.kernel.ir.roles import Defines, FieldRole, HeldName, Reads, Updates, Writes
 from autofuse.kernel.ir.tile import Panel
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, show
@@ -32,7 +32,7 @@ class StagedPanel:
     stage: HeldName
     place: Expr
     # The same panel in memory (`outer`: from one row or column to the next).
-    panel: Annotated[Panel, Role.SOURCE]
+    panel: Annotated[Panel, FieldRole.SOURCE]
     # Rows or columns that there are, of so many in the stage: the rest is zero.
     count: Expr
     padded: int
@@ -57,7 +57,7 @@ class Fetch(Collective):
     """The threads of a block ask for a panel: it may be read when all have waited for it. Each
     Fetch is counted, also of what is not there."""
 
-    staged: Annotated[StagedPanel, Role.WRITTEN]
+    staged: Annotated[StagedPanel, FieldRole.WRITTEN]
     # Whether there is anything to ask for.
     there: Expr
     # A warpgroup asks, when the place in the ring is empty, and tells who multiplies when it is
@@ -92,8 +92,8 @@ class FragmentProduct(Collective):
     first: Expr
     # In shared memory, or the name of a fragment with a row's terms as columns, which are rounded
     # to the type of `right`.
-    left: Annotated[StagedPanel | str, Role.READ]
-    right: Annotated[StagedPanel, Role.READ]
+    left: Annotated[StagedPanel | str, FieldRole.READ]
+    right: Annotated[StagedPanel, FieldRole.READ]
     # The instruction class.
     mma: str
     # It starts from zero.

@@ -1,9 +1,9 @@
 """What a field of a statement means to the names and expressions of a kernel.
 
 A statement says it once, in the type of the field: `index: Expr` is evaluated, `buffer: Writes` is
-written, and a panel may be `Annotated[Panel, Role.READ]`. A field may hold tuples of these, and
-parts with fields of their own. Liveness, renaming and the verifier follow from a `Plan`, which is
-made once for each class.
+written, and a panel may be `Annotated[Panel, FieldRole.READ]`. A field may hold tuples of these,
+and parts with fields of their own. Liveness, renaming and the verifier follow from a `RolePlan`,
+which is made once for each class.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from autofuse.ops.scalar import Call, Expr, Load, Sym
 Change = Callable[[Expr], Expr]
 
 
-class Role(Enum):
+class FieldRole(Enum):
     """What a statement does with a name or an expression."""
 
     # Computed.
@@ -53,21 +53,22 @@ class Role(Enum):
     BODY = auto()
 
 
-Noted = Annotated[Expr, Role.NOTED]
+Noted = Annotated[Expr, FieldRole.NOTED]
 # Names of buffers; where "" may stand for none, there is nothing to it.
-Reads = Annotated[str, Role.READ]
-Writes = Annotated[str, Role.WRITTEN]
-Updates = Annotated[str, Role.UPDATED]
-Declares = Annotated[str, Role.DECLARED]
-Mentions = Annotated[str, Role.MENTIONED]
-HeldName = Annotated[str, Role.HELD]
+Reads = Annotated[str, FieldRole.READ]
+Writes = Annotated[str, FieldRole.WRITTEN]
+Updates = Annotated[str, FieldRole.UPDATED]
+Declares = Annotated[str, FieldRole.DECLARED]
+Mentions = Annotated[str, FieldRole.MENTIONED]
+HeldName = Annotated[str, FieldRole.HELD]
 # Symbols.
-Defines = Annotated[Sym, Role.DEFINED]
-Register = Annotated[Sym, Role.DECLARED]
-Assigns = Annotated[Sym, Role.WRITTEN]
-Binds = Annotated[Sym, Role.BOUND]
-OwnSym = Annotated[Sym, Role.OWN]
+Defines = Annotated[Sym, FieldRole.DEFINED]
+Register = Annotated[Sym, FieldRole.DECLARED]
+Assigns = Annotated[Sym, FieldRole.WRITTEN]
+Binds = Annotated[Sym, FieldRole.BOUND]
+OwnSym = Annotated[Sym, FieldRole.OWN]
 
+Roles = Set[FieldRole]
 Find = Callable[[Any], tuple[Any, ...]]
 Rebuild = Callable[[Any, Change], Any]
 _EXPRESSIONS = frozenset(get_args(Expr))
@@ -97,10 +98,17 @@ class RolePlan:
     own: Find
 
 
+# Of each field of a RolePlan that finds members, in order: their roles.
 _QUERIES = (
-    {Role.EVALUATED}, {Role.READ, Role.UPDATED}, {Role.WRITTEN, Role.UPDATED},
-    {Role.DEFINED, Role.DECLARED}, {Role.DECLARED}, {Role.MENTIONED}, {Role.BOUND}, {Role.OWN},
-)  # fmt: skip
+    {FieldRole.EVALUATED},
+    {FieldRole.READ, FieldRole.UPDATED},
+    {FieldRole.WRITTEN, FieldRole.UPDATED},
+    {FieldRole.DEFINED, FieldRole.DECLARED},
+    {FieldRole.DECLARED},
+    {FieldRole.MENTIONED},
+    {FieldRole.BOUND},
+    {FieldRole.OWN},
+)
 
 
 class _Plans(dict[type, RolePlan]):
@@ -173,15 +181,17 @@ def _kinds(hint: Any) -> dict[Any, Any]:
     return {kind: Expr if whole and kind in _EXPRESSIONS else kind for kind in kinds}
 
 
-def _find(hint: Any, wanted: Set[Role], held: Role | None, role: Role | None = None) -> Find | None:
+def _find(
+    hint: Any, wanted: Roles, held: FieldRole | None, role: FieldRole | None = None
+) -> Find | None:
     """What finds members of `wanted` roles in a value of this type, which has a role itself, in a
     part `held` in another one; None: there are none."""
     match get_origin(hint):
         case typing.Annotated:
             kind, own = get_args(hint)
-            source = Role.READ if held is Role.WRITTEN else None
-            own = {Role.HELD: held, Role.SOURCE: source}.get(own, own)
-            return None if own is Role.BODY else _find(kind, wanted, held, own)
+            source = FieldRole.READ if held is FieldRole.WRITTEN else None
+            own = {FieldRole.HELD: held, FieldRole.SOURCE: source}.get(own, own)
+            return None if own is FieldRole.BODY else _find(kind, wanted, held, own)
         case builtins.tuple:
             return _in_items([_find(item, wanted, held, role) for item in _items(hint)])
         case types.UnionType | typing.Union if hint != Expr:
@@ -189,7 +199,7 @@ def _find(hint: Any, wanted: Set[Role], held: Role | None, role: Role | None = N
             table = {kind: one or _none for kind, one in made.items()}
             return (lambda value: table[type(value)](value)) if any(made.values()) else None
     if hint in (str, Sym, Expr):
-        asked = Role.EVALUATED if hint == Expr and role is None else role
+        asked = FieldRole.EVALUATED if hint == Expr and role is None else role
         return (_named if hint is Sym else _one) if asked in wanted else None
     return _members(hint, wanted, role) if is_dataclass(hint) else None
 
@@ -205,7 +215,7 @@ def _in_items(finds: list[Find | None]) -> Find | None:
     return found if any(finds) else None
 
 
-def _members(kind: Any, wanted: Set[Role], held: Role | None) -> Find | None:
+def _members(kind: Any, wanted: Roles, held: FieldRole | None) -> Find | None:
     """What finds members of `wanted` roles in the fields of a class."""
     asked = {name: _find(hint, wanted, held) for name, hint in _hints(kind).items()}
     finds = {name: find for name, find in asked.items() if find is not None}
@@ -233,7 +243,7 @@ def _changed(hint: Any) -> Rebuild | None:
     match get_origin(hint):
         case typing.Annotated:
             kind, own = get_args(hint)
-            return _body if own is Role.BODY else _changed(kind)
+            return _body if own is FieldRole.BODY else _changed(kind)
         case builtins.tuple:
             return _changed_items([_changed(item) for item in _items(hint)])
         case types.UnionType | typing.Union if hint != Expr:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from autofuse.kernel.ir.roles import Defines, HeldName, Mentions, Noted, Role, Updates
+from autofuse.kernel.ir.roles import Defines, FieldRole, HeldName, Mentions, Noted, Updates
 from autofuse.kernel.ir.walk import Patches, Walk
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -70,9 +70,9 @@ class Panel:
         return f"{self.buffer}[{show(self.start)}; {self.outer}, {self.inner}]"
 
 
-UpdatedPanel = Annotated[Panel, Role.UPDATED]
-ReadPanel = Annotated[Panel, Role.READ]
-WrittenPanel = Annotated[Panel, Role.WRITTEN]
+UpdatedPanel = Annotated[Panel, FieldRole.UPDATED]
+ReadPanel = Annotated[Panel, FieldRole.READ]
+WrittenPanel = Annotated[Panel, FieldRole.WRITTEN]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from autofuse.kernel.ir.roles import (
     Binds,
     Declares,
     Defines,
+    FieldRole,
     Mentions,
     Reads,
     Register,
-    Role,
     Writes,
     names_in,
     plan_of,
@@ -217,7 +217,7 @@ class Fold:
     """A register combined over all lanes; afterwards every lane sees the total."""
 
     # A Var outside the lane loop, which the body assigns.
-    target: Annotated[Sym, Role.MENTIONED]
+    target: Annotated[Sym, FieldRole.MENTIONED]
     # With which the body assigns it.
     operator: str
 
@@ -229,11 +229,11 @@ class Loop:
     kind: LoopKind
     var: Binds
     extent: Expr
-    body: Annotated[tuple[Stmt, ...], Role.BODY]
+    body: Annotated[tuple[Stmt, ...], FieldRole.BODY]
     # Of lane loops.
     folds: tuple[Fold, ...] = ()
     # Of a lane loop on a GPU: it numbers the lanes that one thread runs.
-    counter: Annotated[Sym | None, Role.BOUND] = None
+    counter: Annotated[Sym | None, FieldRole.BOUND] = None
 
     def __str__(self) -> str:
         """The first line."""
