@@ -19,8 +19,9 @@ import pytest
 
 from autofuse.baselines import BASELINES
 from autofuse.devices import DEVICES
+from autofuse.kernel.ir.instructions import INSTRUCTIONS
 from autofuse.ops import spec
-from autofuse.plan.parameters import C_LAUNCH
+from autofuse.plan.parameters import C_LAUNCH, CUDA_LAUNCH
 from autofuse.search import SEARCHERS
 from autofuse.simplify import RULES
 from autofuse.sources import SOURCES
@@ -29,8 +30,8 @@ from autofuse.tuning.search.strategies import PLANNERS
 ROOT = Path(__file__).parent.parent
 HERE = ROOT / "tests" / "extensions"
 REGISTRIES: tuple[dict[str, Any], ...] = (
-    spec._REGISTRY, spec._FAMILIES, C_LAUNCH, DEVICES, BASELINES, SEARCHERS, PLANNERS, SOURCES,
-    RULES,
+    spec._REGISTRY, spec._FAMILIES, C_LAUNCH, CUDA_LAUNCH, DEVICES, BASELINES, SEARCHERS, PLANNERS,
+    SOURCES, RULES, INSTRUCTIONS,
 )  # fmt: skip
 
 
@@ -82,6 +83,14 @@ EXTENSIONS = {
             ),
             (PASSES, "from autofuse.kernel.passes.peeled import peeled"),
             (PASSES, "C_PASSES = (peeled, *C_PASSES)"),
+        ),
+    ),
+    "An instruction class": Extension(
+        "autofuse/kernel/ir/deep.py",
+        (
+            ("autofuse/kernel/ir/__init__.py", "from autofuse.kernel.ir import deep"),
+            (PARAMETERS, 'MMA = replace(MMA, choices=(*MMA.choices, "deep"))'),
+            (PARAMETERS, 'CUDA_LAUNCH["mma"] = replace(CUDA_MMA, choices=(*CUDA_MMA.choices, "deep"))'),
         ),
     ),
     "A device kind": Extension(

@@ -1,8 +1,8 @@
-"""Extending autofuse: op, baseline, searcher, strategy, simplification, launch parameter, device
-kind, front end.
+"""Extending autofuse: op, baseline, searcher, strategy, simplification, launch parameter,
+instruction class, device kind, front end.
 
-Each is one file and at most two lines (a launch parameter is a row of its table as well), really
-added, and taken through the checks that the built-in ones pass.
+Each is one file and at most two lines (a launch parameter, and what one chooses, is a row of its
+table as well), really added, and taken through the checks that the built-in ones pass.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import test_op_bodies
 import test_simplify
 from batching import Case, build, verdict
 from cli_tools import call, refused
+from emulation import library_of, one_kernel, run_kernel
 from expr_eval import draw
 from extending import EXTENSIONS, HERE, ROOT, extended
 from scipy import special
@@ -37,12 +38,14 @@ from autofuse.frontends import spec, trace
 from autofuse.frontends.json.file import dumps, loads
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
-from autofuse.graph.reference import evaluate
-from autofuse.measure.check.compare import reference_of
+from autofuse.graph.reference import evaluate, random_inputs
+from autofuse.measure.check.compare import check, reference_of
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import OpSpec, spec_of
 from autofuse.plan.parameters import (
     C_LAUNCH,
+    CUDA_LAUNCH,
+    HALF_MMA,
     LaunchSettingError,
     check_launch,
 )
@@ -67,7 +70,7 @@ LINES, LINE_LENGTH = 2, 100
 @pytest.mark.parametrize("kind", EXTENSIONS)
 def test_an_extension_is_one_file_and_two_lines(kind: str) -> None:
     extension = EXTENSIONS[kind]
-    rows = 1 if kind == "A launch parameter" else 0
+    rows = 1 if kind in ("A launch parameter", "An instruction class") else 0
     assert len(extension.lines) <= LINES + rows
     for file, line in extension.lines:
         assert (ROOT / file).exists() and len(line) <= LINE_LENGTH
@@ -189,6 +192,65 @@ def test_a_launch_parameter_is_offered_kept_and_read() -> None:
         assert any("| `peel` | no, yes |" in line for line in launch_parameters_page())
     with pytest.raises(LaunchSettingError, match="no kernel has a launch parameter 'peel'"):
         check_launch(C_LAUNCH, peeling)
+
+
+# --- an instruction class -------------------------------------------------------------------------
+
+# Files that ask for instruction classes by name, so that one more is no row for them. The list only
+# shrinks.
+CLASSES = {
+    "c": ("AMX_MMA",),
+    "cuda": (
+        "HALF_MMA", "TF32_MMA", "STRICT_MMA", "BYTE_MMA", "GROUP_MMA", "BYTE_GROUP_MMA",
+    ),
+}  # fmt: skip
+BY_NAME = {
+    "c": {
+        "autofuse/kernel/text/c/printer.py", "autofuse/kernel/tiles/factors.py",
+        "autofuse/plan/schedules/pairs.py", "search_spaces/cpu.py",
+    },
+    "cuda": {
+        "autofuse/backends/cuda/devices.py", "autofuse/kernel/text/cuda/fragments.py",
+        "autofuse/kernel/tiles/fragment_online.py", "search_spaces/cuda_fragments.py",
+        "search_spaces/cuda_multiply.py", "search_spaces/cuda_tiles.py",
+        "search_spaces/tile_facts.py",
+    },
+}  # fmt: skip
+ROWS_OF_CLASSES = {"autofuse/plan/parameters.py", "autofuse/kernel/ir/instructions.py"}
+
+
+def test_an_instruction_class_multiplies_tiles() -> None:
+    graph = canonical(trace(lambda a, b: a @ b + 1, *(spec((40, 40), "bf16") for _ in "ab")))
+    usual = LaunchConfig.of(
+        impl="loops", mma=HALF_MMA, threads=64, micro="32x64", row_block=64, column_block=64,
+        stages=2,
+    )  # fmt: skip
+    deep = LaunchConfig.of(**{**dict(usual.settings), "mma": "deep"})
+    with extended("An instruction class"):
+        check_launch(CUDA_LAUNCH, deep)
+        texts = {launch: one_kernel(graph, launch) for launch in (usual, deep)}
+        runs = {launch: f"(terms + {n - 1}) / {n}" for launch, n in ((usual, 32), (deep, 64))}
+        assert all(runs[launch] in one.text for launch, one in texts.items())
+        inputs = random_inputs(graph, 3)
+        for one in texts.values():
+            assert "af_multiply_bf16(sums" in one.text
+            found = run_kernel(library_of([one]), one, inputs)
+            assert check(found, reference_of(graph, inputs)).ok
+    with pytest.raises(LaunchSettingError, match="mma='deep' is none of"):
+        check_launch(CUDA_LAUNCH, deep)
+
+
+@pytest.mark.parametrize("dialect", CLASSES)
+def test_what_names_instruction_classes_is_listed(dialect: str) -> None:
+    named = set(CLASSES[dialect])
+    texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in FILES}
+    found = {
+        file
+        for file, text in texts.items()
+        if any(isinstance(e, ast.Name) and e.id in named for e in ast.walk(ast.parse(text)))
+    }
+    kept = {file for file in found if not file.startswith("benchmarks/")}
+    assert kept - ROWS_OF_CLASSES == BY_NAME[dialect]
 
 
 # --- a baseline -----------------------------------------------------------------------------------

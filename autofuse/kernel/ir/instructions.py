@@ -5,7 +5,6 @@ Sources: PTX ISA (mma.sync, wgmma.mma_async), CUDA programming guide (arithmetic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autofuse.ops.dtypes import DType
@@ -21,24 +20,29 @@ from autofuse.plan.parameters import (
 
 @dataclass(frozen=True, slots=True)
 class InstructionClass:
-    """What multiplies a tile: the types of the factors, how many threads do it `together`, bytes
-    of a row that go through shared memory at once (`run_bytes`), in how many `parts` a factor is
-    multiplied, the peak rate of a device that it has (`Target.peaks`), and what a compiler's target
-    must be called for it ("": any), and the type of its sums."""
+    """What multiplies a tile."""
 
+    # The setting of the launch parameter `mma` that asks for it.
     name: str
+    # Types that factors may have.
     factors: tuple[DType, ...]
+    # Threads that multiply together.
     together: int
+    # Bytes of a row (or column) that go through shared memory at once.
     run_bytes: int
+    # Parts in which a factor is multiplied.
     parts: int
+    # The peak rate of a device that it has (`Target.peaks`).
     peak: str
+    # What a compiler's target must be called for it; "": any.
     only: str = ""
+    # The type of sums.
     sums: DType = DType.F32
 
 
 WARP = 32
 _HALVES = (DType.F16, DType.BF16)
-INSTRUCTIONS: Mapping[str, InstructionClass] = {
+INSTRUCTIONS: dict[str, InstructionClass] = {
     row.name: row
     for row in (
         InstructionClass(HALF_MMA, _HALVES, WARP, 64, 1, "half"),

@@ -21,14 +21,15 @@ from autofuse.kernel.ir.fragment import (
     WarpRole,
 )
 from autofuse.kernel.ir.fragment import StagedPanel as Staged
-from autofuse.kernel.ir.instructions import by_group
+from autofuse.kernel.ir.instructions import INSTRUCTIONS, by_group
 from autofuse.kernel.ir.types import TileProduct
 from autofuse.kernel.text.cuda.fragment_groups import FragmentGroups, base_of
 from autofuse.kernel.text.cuda.mma import MmaText
 from autofuse.kernel.text.cuda.tile import Spell
 from autofuse.kernel.text.dialects import CUDA
+from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
-from autofuse.plan.parameters import HALF_MMA, STRICT_MMA
+from autofuse.plan.parameters import HALF_MMA
 
 # Panels are always asked for ahead.
 AHEAD = 2
@@ -108,7 +109,7 @@ class FragmentText:
 
     def product(self, stmt: FragmentProduct) -> Iterator[str]:
         high, wide = stmt.rows // HIGH, stmt.columns // PAIR
-        parts = 2 if stmt.mma == STRICT_MMA else 1
+        parts = INSTRUCTIONS[stmt.mma].parts
         right = self.operand(stmt.right, 0, stmt.mma)
         steps = stmt.right.run * stmt.right.dtype.itemsize // STEP_BYTES
         yield "{"
@@ -138,7 +139,7 @@ class FragmentText:
         for j in range(2):
             at = f"((i * {wide} + w) * 2 + {j}) * 4"
             sums = f"(float (&)[4]){stmt.sums}[{at}]"
-            kind = stmt.right.dtype if stmt.mma == HALF_MMA else "tf32"
+            kind = "tf32" if stmt.right.dtype is DType.F32 else stmt.right.dtype
             # The smallest products first; of the two small parts none is worth one.
             for p, q in ((1, 0), (0, 1), (0, 0)) if parts == 2 else ((0, 0),):
                 factors = f"a[{p}][i], b[{q}][0][{2 * j}], b[{q}][0][{2 * j + 1}]"
@@ -185,6 +186,6 @@ class FragmentText:
 def _rounded(mma: str, name: str, i: str, word: int) -> str:
     """A word of f32 as what tensor cores multiply: rounded, or in two parts."""
     place = f"{name}[0][{i}][{word}]"
-    if mma == STRICT_MMA:
+    if INSTRUCTIONS[mma].parts == 2:
         return f"af_two_tf32({place}, {name}[1][{i}][{word}]);"
     return f"{place} = af_tf32(__uint_as_float({place}));"

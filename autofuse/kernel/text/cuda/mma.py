@@ -18,7 +18,6 @@ from autofuse.kernel.text.cuda.sums import SumsText
 from autofuse.kernel.text.cuda.tile import Spell
 from autofuse.kernel.text.dialects import CUDA
 from autofuse.ops.dtypes import DType
-from autofuse.plan.parameters import BYTE_MMA, HALF_MMA, STRICT_MMA
 
 
 @dataclass(frozen=True)
@@ -173,9 +172,9 @@ class MmaText:
     @property
     def kind(self) -> str:
         """What the text calls the product of such factors."""
-        if self.stmt.mma == BYTE_MMA:
+        if self.stmt.dtype is DType.I8:
             return "_".join("u8" if zero else "i8" for zero in self.stmt.from_zero)
-        return str(self.stmt.dtype) if self.stmt.mma == HALF_MMA else "tf32"
+        return "tf32" if self.stmt.dtype is DType.F32 else str(self.stmt.dtype)
 
     def load(self, name: str, base: str, o: Factor, extent: int, first: str) -> Iterator[str]:
         """The words of a warp's rows (or columns), 16 at a time; of columns two instructions have
@@ -198,7 +197,7 @@ class MmaText:
         if self.stmt.dtype is DType.F32:
             yield "    #pragma unroll"
             each = f"{words}[k] = af_tf32(__uint_as_float({words}[k]))"
-            if self.stmt.mma == STRICT_MMA:
+            if INSTRUCTIONS[self.stmt.mma].parts == 2:
                 each = f"af_two_tf32({words}[k], {name}[1][i][k])"
             yield f"    for (int32_t k = 0; k < 4; k++) {each};"
         yield "  }"
