@@ -90,7 +90,10 @@ EXTENSIONS = {
         (
             ("autofuse/kernel/ir/__init__.py", "from autofuse.kernel.ir import deep"),
             (PARAMETERS, 'MMA = replace(MMA, choices=(*MMA.choices, "deep"))'),
-            (PARAMETERS, 'CUDA_LAUNCH["mma"] = replace(CUDA_MMA, choices=(*CUDA_MMA.choices, "deep"))'),
+            (
+                PARAMETERS,
+                'CUDA_LAUNCH["mma"] = replace(CUDA_MMA, choices=(*CUDA_MMA.choices, "deep"))',
+            ),
         ),
     ),
     "A device kind": Extension(
