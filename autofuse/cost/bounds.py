@@ -16,7 +16,7 @@ from autofuse.ops.types import AutofuseError
 from autofuse.plan.fusion.groups import host_loop
 from autofuse.plan.program.binding import may_run_once
 from autofuse.plan.program.schedule import schedule
-from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
+from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, launch_count
 
 
 class CalibrationError(AutofuseError):
@@ -247,7 +247,7 @@ def peak_bytes(graph: Graph, plan: FusionPlan) -> int:
     constants (panels apart, which depend on launches); inputs and outputs apart."""
     launches = tuple(LaunchConfig() for _ in plan.groups)
     bodies = tuple(
-        () if g.body is None else tuple(LaunchConfig() for _ in g.body.groups) for g in plan.groups
+        () if g.body is None else (LaunchConfig(),) * launch_count(g.body) for g in plan.groups
     )
     return candidate_bytes(graph, Candidate(plan, launches, bodies))
 

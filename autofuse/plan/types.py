@@ -7,8 +7,10 @@ graphs written differently share plans.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import islice
 from typing import Any
 
 from autofuse.graph.types import Value
@@ -18,7 +20,7 @@ from autofuse.plan.stored import stored_launch
 
 __all__ = [
     "Candidate", "FusionGroup", "FusionPlan", "LaunchConfig", "LoopBody", "PlanError", "Setting",
-    "candidate_from_json",
+    "candidate_from_json", "launch_count", "launches_by_group",
 ]  # fmt: skip
 
 
@@ -95,12 +97,37 @@ class LoopBody:
     unroll: int = 1
 
 
+def launch_count(plan: FusionPlan) -> int:
+    """How many configurations a plan takes: one for each group, and those of its body after it."""
+    return sum(1 if g.body is None else 1 + launch_count(g.body) for g in plan.groups)
+
+
+def launches_by_group(
+    plan: FusionPlan, launches: Sequence[LaunchConfig]
+) -> list[tuple[LaunchConfig, tuple[LaunchConfig, ...]]]:
+    """The configuration of each group of a loop's body plan, with those of its own body, out of one
+    row of them in the order of `launch_count`.
+
+    A row of one for each group is what was stored when inner loops had none of their own: their
+    kernels take that of their loop. Raises PlanError for a row of any other length."""
+    whole = len(launches) == launch_count(plan)
+    if not whole and len(launches) != len(plan.groups):
+        raise PlanError(f"{len(launches)} launch configurations for {launch_count(plan)} kernels")
+    rest, found = iter(launches), []
+    for group in plan.groups:
+        own = next(rest)
+        count = 0 if group.body is None else launch_count(group.body)
+        found.append((own, tuple(islice(rest, count)) if whole else (own,) * count))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A plan and one LaunchConfig per group, parallel to `plan.groups`.
 
     A group with a body carries that body's configurations in `bodies` at the same position
-    (an empty tuple elsewhere). `origin` says who proposed it and is not part of its identity.
+    (an empty tuple elsewhere; see `launches_by_group`). `origin` says who proposed it and is not
+    part of its identity.
     """
 
     plan: FusionPlan

@@ -46,12 +46,20 @@ def _configured(
     for group in plan.groups:
         look()
         launches.append(configure(graph, group, total))
-        inner: list[LaunchConfig] = []
-        if group.body is not None:
-            body, _ = host_loop(graph, group)
-            inner = [configure(body, g, total) for g in group.body.groups]
-        bodies.append(tuple(inner))
+        bodies.append(body_launches(graph, group, lambda g, one: configure(g, one, total)))
     return Candidate(plan, tuple(launches), tuple(bodies), origin)
+
+
+def body_launches(
+    graph: Graph, group: FusionGroup, configure: Callable[[Graph, FusionGroup], LaunchConfig]
+) -> tuple[LaunchConfig, ...]:
+    """The configurations of a host loop's body, inner loops included (`launches_by_group`); none of
+    any other group."""
+    if group.body is None:
+        return ()
+    body, _ = host_loop(graph, group)
+    rows = ((configure(body, g), *body_launches(body, g, configure)) for g in group.body.groups)
+    return tuple(one for row in rows for one in row)
 
 
 def count_groups(plan: FusionPlan) -> int:

@@ -12,6 +12,7 @@ from autofuse.ops.spec import Family
 from autofuse.plan.fusion.groups import MAX_UNROLL, host_loop, is_source, ordered_plan, reads
 from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, PlanError
+from autofuse.tuning.problem import body_launches
 
 CHEAP = (Family.ELEMENTWISE, Family.MOVEMENT, Family.SOURCE, Family.RANDOM)
 TILES = (1, 3, 8, 64, 1000)
@@ -155,7 +156,7 @@ def random_candidate(graph: Graph, seed: int, steps: int) -> Candidate:
     assert plan is not None
     rng = walk.rng
     bodies = tuple(
-        random_launches(host_loop(graph, group)[0], group.body, rng) if group.body else ()
+        body_launches(graph, group, lambda g, one: _random_group_launch(g, one, rng))
         for group in plan.groups
     )
     return Candidate(plan, random_launches(graph, plan, rng), bodies)
@@ -164,14 +165,18 @@ def random_candidate(graph: Graph, seed: int, steps: int) -> Candidate:
 def random_launches(
     graph: Graph, plan: FusionPlan, rng: np.random.Generator
 ) -> tuple[LaunchConfig, ...]:
-    """A random configuration per group; loops inside a kernel run some iterations at a time."""
-    found: list[LaunchConfig] = []
-    for group in plan.groups:
-        launch = random_launch(rng)
-        trips = [graph.call(n)["trip"] for n in group.nodes if graph[n].op == "loop"]
-        if trips and group.body is None:
-            factors = [k for k in range(1, 5) if math.gcd(*trips) % k == 0]
-            unroll = int(rng.choice(factors))
-            launch = LaunchConfig.of(**dict(launch.settings), loop_unroll=unroll)
-        found.append(launch)
-    return tuple(found)
+    """A random configuration per group."""
+    return tuple(_random_group_launch(graph, group, rng) for group in plan.groups)
+
+
+def _random_group_launch(
+    graph: Graph, group: FusionGroup, rng: np.random.Generator
+) -> LaunchConfig:
+    """Loops inside a kernel run some iterations at a time."""
+    launch = random_launch(rng)
+    trips = [graph.call(n)["trip"] for n in group.nodes if graph[n].op == "loop"]
+    if trips and group.body is None:
+        factors = [k for k in range(1, 5) if math.gcd(*trips) % k == 0]
+        unroll = int(rng.choice(factors))
+        launch = LaunchConfig.of(**dict(launch.settings), loop_unroll=unroll)
+    return launch

@@ -40,7 +40,14 @@ from autofuse.plan.program.steps import (
     launches_per_call,
     refs_of,
 )
-from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
+from autofuse.plan.types import (
+    Candidate,
+    FusionGroup,
+    FusionPlan,
+    LaunchConfig,
+    launch_count,
+    launches_by_group,
+)
 
 __all__ = [
     "UNREAD", "Copy", "Ref", "Repeat", "Run", "Schedule", "Step", "While", "kernel_runs",
@@ -129,6 +136,15 @@ class _Scheduler:
         self.owners = (*owners, *[-1] * (len(steps) - len(owners)))
         return steps
 
+    def _body(
+        self, graph: Graph, plan: FusionPlan, launches: tuple[LaunchConfig, ...],
+        inputs: tuple[Ref, ...], outputs: tuple[Ref, ...], level: int, trip: int,
+    ) -> list[Step]:  # fmt: skip
+        """As `plan`, of a loop's body."""
+        pairs = launches_by_group(plan, launches)
+        own, inner = tuple(one for one, _ in pairs), tuple(each for _, each in pairs)
+        return self.plan(graph, plan, own, inner, inputs, outputs, level, trip)
+
     def _passed_through(
         self, graph: Graph, outputs: tuple[Ref, ...], place: dict[Value, Ref]
     ) -> list[Step]:
@@ -150,9 +166,7 @@ class _Scheduler:
     ) -> list[Step]:  # fmt: skip
         """`free`: values that nobody needs after this group."""
         if group.body is not None:
-            # Bodies are configured one level deep: in a loop inside a loop, the inner one's groups
-            # take the configuration of the inner loop itself.
-            inner = bodies or (launch,) * len(group.body.groups)
+            inner = bodies or (launch,) * launch_count(group.body)
             if not is_counted(graph[group.nodes[0]].op):
                 return self._while(graph, group, group.body, inner, place, level, free)
             steps = self._loop(graph, group, group.body, inner, place, level, free)
@@ -210,7 +224,7 @@ class _Scheduler:
         for turn in range(min(every, trips)):
             inputs = (counter, *(refs[turn] for refs in state), *operands[carries:])
             outputs = (*(refs[(turn + 1) % every] for refs in state), *slices)
-            steps = self.plan(body, inner, launches, (), inputs, outputs, level + 1, trips)
+            steps = self._body(body, inner, launches, inputs, outputs, level + 1, trips)
             turns.append(tuple(steps))
         done: list[Step] = [*_copies(operands[:carries], [refs[0] for refs in state], types)]
         done.append(Repeat(trips, level, counter, tuple(turns)))
@@ -247,7 +261,7 @@ class _Scheduler:
         for turn in range(min(len(state), most)):
             inputs = (counter, *state[turn], *invariants)
             target = state[(turn + 1) % len(state)]
-            steps = self.plan(body, inner, launches, (), inputs, target, level + 1, most)
+            steps = self._body(body, inner, launches, inputs, target, level + 1, most)
             turns.append(tuple(steps))
         ends = tuple(tuple(_copies(refs, homes, types)) for refs in state)
         go, flags = tuple(refs[0] for refs in state[: len(turns)]), types[0].size

@@ -20,7 +20,6 @@ from autofuse.graph.types import Graph
 from autofuse.measure.timing.racing import RACE, Race
 from autofuse.measure.worker.protocol import Reply
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.fusion.groups import host_loop
 from autofuse.plan.types import (
     Candidate,
     FusionGroup,
@@ -44,6 +43,7 @@ from autofuse.tuning.evaluate import Evaluator
 from autofuse.tuning.job.calibrating import Peaks, calibrated
 from autofuse.tuning.job.heartbeat import Heartbeat
 from autofuse.tuning.job.sharing import Turns
+from autofuse.tuning.problem import body_launches
 from autofuse.tuning.result import Progress
 from autofuse.tuning.search.launches import launch_of, launch_text
 from tuning_db import Lease, Store
@@ -238,10 +238,7 @@ class Job:
 
     def _kernel_code(self, group: FusionGroup, launch: LaunchConfig) -> str | None:
         """The code that a kernel would be compiled to now; None where it can be no kernel now."""
-        bodies: tuple[LaunchConfig, ...] = ()
-        if group.body is not None:
-            body, _ = host_loop(self.graph, group)
-            bodies = tuple(self.space.default(body, one) for one in group.body.groups)
+        bodies = body_launches(self.graph, group, self.space.default)
         try:
             return self.backend.group_code(self.graph, group, launch, bodies)
         except AutofuseError:
