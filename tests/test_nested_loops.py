@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -12,16 +14,14 @@ from autofuse.graph.types import Graph
 from autofuse.plan.program.schedule import Repeat, Run, Step, While, schedule
 from autofuse.plan.types import (
     Candidate,
-    FusionPlan,
     LaunchConfig,
     PlanError,
+    Setting,
     candidate_from_json,
-    launch_count,
-    launches_by_group,
 )
 from autofuse.simplify import normal_form
 from autofuse.tuning.plans import plan_named
-from autofuse.tuning.problem import body_launches
+from autofuse.tuning.search.launches import launch_of, launch_text
 
 
 def nested() -> Graph:
@@ -52,26 +52,21 @@ def candidate(graph: Graph) -> Candidate:
     return plan_named(graph, "unfused", device="cpu")
 
 
-def marked(graph: Graph, plan: FusionPlan) -> tuple[Candidate, int]:
-    """Each configuration with a number of its own, and how many there are."""
+def marked(candidate: Candidate) -> Candidate:
+    """Each configuration with a number of its own."""
     numbers = iter(range(1, 1 << 10))
 
-    def number(*_: object) -> LaunchConfig:
+    def number(_: LaunchConfig) -> LaunchConfig:
         return LaunchConfig.of(tile=next(numbers))
 
-    launches, bodies = [], []
-    for group in plan.groups:
-        launches.append(number())
-        bodies.append(body_launches(graph, group, number))
-    return Candidate(plan, tuple(launches), tuple(bodies)), next(numbers) - 1
+    return replace(candidate, launches=tuple(one.changed(number) for one in candidate.launches))
 
 
 def test_every_kernel_of_nested_loops_has_a_configuration_of_its_own() -> None:
     graph = nested()
-    made, count = marked(graph, candidate(graph).plan)
+    made = marked(candidate(graph))
     seen = [run.launch for run in runs(schedule(graph, made).steps)]
     assert len(seen) == len(set(seen)) > 2
-    assert count == launch_count(made.plan)
 
 
 def test_defaults_of_inner_kernels_are_those_of_the_launch_space() -> None:
@@ -88,25 +83,48 @@ def test_defaults_of_inner_kernels_are_those_of_the_launch_space() -> None:
 
 
 def test_a_candidate_stored_before_gives_inner_kernels_the_configuration_of_their_loop() -> None:
-    graph = nested()
-    (loop,) = (g for g in candidate(graph).plan.groups if g.body is not None)
-    assert loop.body is not None
-    row = [LaunchConfig.of(tile=k) for k in range(len(loop.body.groups))]
-    pairs = launches_by_group(loop.body, row)
-    assert [own for own, _ in pairs] == row
-    assert any(inner for _, inner in pairs)
-    assert all(set(inner) <= {own} for own, inner in pairs)
+    made = marked(candidate(nested()))
+    data = json.loads(made.to_json())
+    (k,) = (k for k, group in enumerate(made.plan.groups) if group.body is not None)
+    data["bodies"][k] = [dict(one.settings) for one in made.launches[k].inner]
+    found = candidate_from_json(json.dumps(data)).launches[k]
+    assert [one.settings for one in found.inner] == [o.settings for o in made.launches[k].inner]
+    assert not any(one.inner for one in found.inner) and any(
+        o.inner for o in made.launches[k].inner
+    )
 
 
 def test_a_candidate_reads_back_equal() -> None:
-    graph = nested()
-    made, _ = marked(graph, candidate(graph).plan)
+    made = marked(candidate(nested()))
     assert candidate_from_json(made.to_json()) == made
 
 
+def test_a_kernel_configuration_reads_back_equal() -> None:
+    made = marked(candidate(nested()))
+    assert all(launch_of(launch_text(one)) == one for one in made.launches)
+
+
 def test_a_row_of_another_length_is_refused() -> None:
-    graph = nested()
-    (loop,) = (g for g in candidate(graph).plan.groups if g.body is not None)
-    assert loop.body is not None
+    data = json.loads(candidate(nested()).to_json())
+    row = next(row for row in data["bodies"] if row)
+    row.append({})
     with pytest.raises(PlanError, match="launch configurations for"):
-        launches_by_group(loop.body, [LaunchConfig()] * (launch_count(loop.body) + 1))
+        candidate_from_json(json.dumps(data))
+
+
+def test_what_is_offered_to_a_loop_is_what_is_offered_to_its_kernels() -> None:
+    graph, asked = nested(), set()
+    (loop,) = (g for g in candidate(graph).plan.groups if g.body is not None)
+
+    def last(name: str, options: tuple[Setting, ...]) -> Setting:
+        asked.add(name)
+        return options[-1]
+
+    made = DEVICES["cpu"].space.choose(graph, loop, last, "k")
+    assert any(
+        one != other
+        for one, other in zip(
+            made.everywhere(), DEVICES["cpu"].space.default(graph, loop).everywhere(), strict=True
+        )
+    )
+    assert {name.split(".")[0] for name in asked} > {"k"}

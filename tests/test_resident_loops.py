@@ -30,11 +30,13 @@ MEETING = "af_wait_for_all(work_"
 
 
 def with_launches(case: Case, resident: bool, body: LaunchConfig = SMALL) -> Case:
-    bodies = tuple((body,) * len(each) for each in case.candidate.bodies)
     launches = tuple(
-        LaunchConfig.of(resident=resident) if each else SMALL for each in case.candidate.bodies
+        LaunchConfig((("resident", resident),), (body,) * len(group.body.groups))
+        if group.body
+        else SMALL
+        for group in case.candidate.plan.groups
     )
-    return replace(case, candidate=replace(case.candidate, launches=launches, bodies=bodies))
+    return replace(case, candidate=replace(case.candidate, launches=launches))
 
 
 def program_of(case: Case) -> CudaProgram:

@@ -164,11 +164,13 @@ def test_too_many_turns_are_copies_instead() -> None:
 def in_one_job(case: Case) -> Case:
     """The loop as one job of two threads."""
     shared = LaunchConfig.of(threads=2, tile=8)
-    bodies = tuple((shared,) * len(each) for each in case.candidate.bodies)
     launches = tuple(
-        LaunchConfig.of(resident=True) if each else shared for each in case.candidate.bodies
+        LaunchConfig((("resident", True),), (shared,) * len(group.body.groups))
+        if group.body
+        else shared
+        for group in case.candidate.plan.groups
     )
-    made = replace(case.candidate, launches=launches, bodies=bodies)
+    made = replace(case.candidate, launches=launches)
     return Case(case.graph, made, f"{case.label} in one job")
 
 

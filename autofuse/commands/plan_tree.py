@@ -22,7 +22,7 @@ _NAMED_NODES = 12
 def plan_data(graph: Graph, candidate: Candidate, dialect: Dialect) -> dict[str, Any]:
     """The groups of a candidate of a canonical graph with their traffic, and the totals; a dialect
     says which of them are library calls."""
-    groups = _groups(graph, candidate.plan, candidate.launches, candidate.bodies, dialect)
+    groups = _groups(graph, candidate.plan, candidate.launches, dialect)
     once = groups_once(graph, candidate.plan)
     return {
         "groups": [{**group, "once": k in once} for k, group in enumerate(groups)],
@@ -34,20 +34,17 @@ def _groups(
     graph: Graph,
     plan: FusionPlan,
     launches: Sequence[LaunchConfig],
-    bodies: Sequence[Sequence[LaunchConfig]],
     dialect: Dialect,
 ) -> list[dict[str, Any]]:
-    found = []
-    for position, (group, launch) in enumerate(zip(plan.groups, launches, strict=True)):
-        inside = bodies[position] if bodies else ()
-        found.append(_group(graph, group, launch, inside, dialect))
-    return found
+    return [
+        _group(graph, group, launch, dialect)
+        for group, launch in zip(plan.groups, launches, strict=True)
+    ]
 
 
 def _group(
-    graph: Graph, group: FusionGroup, launch: LaunchConfig, inside: Sequence[LaunchConfig],
-    dialect: Dialect,
-) -> dict[str, Any]:  # fmt: skip
+    graph: Graph, group: FusionGroup, launch: LaunchConfig, dialect: Dialect
+) -> dict[str, Any]:
     data: dict[str, Any] = {
         "nodes": [{"node": n, "op": graph[n].op, "name": graph[n].name,
                    "types": [str(t) for t in graph[n].types]} for n in group.nodes],
@@ -60,7 +57,8 @@ def _group(
         own = {"library": bool(library), "launch": dict(launch.settings)}
         return data | own | ({"implementation": library} if library else {})
     body, trips = host_loop(graph, group)
-    inner = _groups(body, group.body, inside, (), dialect)
+    inside = launch.inner or (launch,) * len(group.body.groups)
+    inner = _groups(body, group.body, inside, dialect)
     known = trips if is_counted(graph[group.nodes[0]].op) else None
     return data | {"loop": {"trips": known, "unroll": group.unroll, "groups": inner}}
 

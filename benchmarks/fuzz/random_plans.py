@@ -12,7 +12,6 @@ from autofuse.ops.spec import Family
 from autofuse.plan.fusion.groups import MAX_UNROLL, host_loop, is_source, ordered_plan, reads
 from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, PlanError
-from autofuse.tuning.problem import body_launches
 
 CHEAP = (Family.ELEMENTWISE, Family.MOVEMENT, Family.SOURCE, Family.RANDOM)
 TILES = (1, 3, 8, 64, 1000)
@@ -155,11 +154,7 @@ def random_candidate(graph: Graph, seed: int, steps: int) -> Candidate:
     plan = walk.plan()
     assert plan is not None
     rng = walk.rng
-    bodies = tuple(
-        body_launches(graph, group, lambda g, one: _random_group_launch(g, one, rng))
-        for group in plan.groups
-    )
-    return Candidate(plan, random_launches(graph, plan, rng), bodies)
+    return Candidate(plan, random_launches(graph, plan, rng))
 
 
 def random_launches(
@@ -172,10 +167,15 @@ def random_launches(
 def _random_group_launch(
     graph: Graph, group: FusionGroup, rng: np.random.Generator
 ) -> LaunchConfig:
-    """Loops inside a kernel run some iterations at a time."""
+    """Loops inside a kernel run some iterations at a time; kernels of a loop that the host runs
+    have configurations of their own."""
     launch = random_launch(rng)
+    if group.body is not None:
+        body, _ = host_loop(graph, group)
+        inner = (_random_group_launch(body, each, rng) for each in group.body.groups)
+        return LaunchConfig(launch.settings, tuple(inner))
     trips = [graph.call(n)["trip"] for n in group.nodes if graph[n].op == "loop"]
-    if trips and group.body is None:
+    if trips:
         factors = [k for k in range(1, 5) if math.gcd(*trips) % k == 0]
         unroll = int(rng.choice(factors))
         launch = LaunchConfig.of(**dict(launch.settings), loop_unroll=unroll)

@@ -45,8 +45,6 @@ from autofuse.plan.types import (
     FusionGroup,
     FusionPlan,
     LaunchConfig,
-    launch_count,
-    launches_by_group,
 )
 
 __all__ = [
@@ -91,8 +89,7 @@ class _Scheduler:
 
     def plan(
         self, graph: Graph, plan: FusionPlan, launches: tuple[LaunchConfig, ...],
-        bodies: tuple[tuple[LaunchConfig, ...], ...], inputs: tuple[Ref, ...],
-        outputs: tuple[Ref, ...], level: int, trip: int = 0,
+        inputs: tuple[Ref, ...], outputs: tuple[Ref, ...], level: int, trip: int = 0,
     ) -> list[Step]:  # fmt: skip
         """Steps that compute `outputs` from `inputs`; no outputs: nothing leaves. `trip`: they are
         done so many times."""
@@ -121,12 +118,9 @@ class _Scheduler:
                     mine |= {value: mine.pop(operand)} if operand in mine else {}
                 elif value not in place:
                     mine[value] = place[value] = self.arena.take(graph.type_of(value).nbytes)
-            step_bodies = bodies[position] if bodies else ()
             free = {v for v in mine if last.get(v, -1) <= now}
             steps += _copied(graph, group, place)
-            steps += self._group(
-                graph, group, launches[position], step_bodies, place, level, frozenset(free)
-            )
+            steps += self._group(graph, group, launches[position], place, level, frozenset(free))
             owners += [position] * (len(steps) - len(owners))
             for value in free:
                 self.arena.give(mine.pop(value))
@@ -135,15 +129,6 @@ class _Scheduler:
         steps += self._passed_through(graph, outputs, place)
         self.owners = (*owners, *[-1] * (len(steps) - len(owners)))
         return steps
-
-    def _body(
-        self, graph: Graph, plan: FusionPlan, launches: tuple[LaunchConfig, ...],
-        inputs: tuple[Ref, ...], outputs: tuple[Ref, ...], level: int, trip: int,
-    ) -> list[Step]:  # fmt: skip
-        """As `plan`, of a loop's body."""
-        pairs = launches_by_group(plan, launches)
-        own, inner = tuple(one for one, _ in pairs), tuple(each for _, each in pairs)
-        return self.plan(graph, plan, own, inner, inputs, outputs, level, trip)
 
     def _passed_through(
         self, graph: Graph, outputs: tuple[Ref, ...], place: dict[Value, Ref]
@@ -160,13 +145,12 @@ class _Scheduler:
         return steps
 
     def _group(
-        self, graph: Graph, group: FusionGroup, launch: LaunchConfig,
-        bodies: tuple[LaunchConfig, ...], place: dict[Value, Ref], level: int,
-        free: frozenset[Value],
+        self, graph: Graph, group: FusionGroup, launch: LaunchConfig, place: dict[Value, Ref],
+        level: int, free: frozenset[Value],
     ) -> list[Step]:  # fmt: skip
         """`free`: values that nobody needs after this group."""
         if group.body is not None:
-            inner = bodies or (launch,) * launch_count(group.body)
+            inner = launch.inner or (launch,) * len(group.body.groups)
             if not is_counted(graph[group.nodes[0]].op):
                 return self._while(graph, group, group.body, inner, place, level, free)
             steps = self._loop(graph, group, group.body, inner, place, level, free)
@@ -224,7 +208,7 @@ class _Scheduler:
         for turn in range(min(every, trips)):
             inputs = (counter, *(refs[turn] for refs in state), *operands[carries:])
             outputs = (*(refs[(turn + 1) % every] for refs in state), *slices)
-            steps = self._body(body, inner, launches, inputs, outputs, level + 1, trips)
+            steps = self.plan(body, inner, launches, inputs, outputs, level + 1, trips)
             turns.append(tuple(steps))
         done: list[Step] = [*_copies(operands[:carries], [refs[0] for refs in state], types)]
         done.append(Repeat(trips, level, counter, tuple(turns)))
@@ -261,7 +245,7 @@ class _Scheduler:
         for turn in range(min(len(state), most)):
             inputs = (counter, *state[turn], *invariants)
             target = state[(turn + 1) % len(state)]
-            steps = self._body(body, inner, launches, inputs, target, level + 1, most)
+            steps = self.plan(body, inner, launches, inputs, target, level + 1, most)
             turns.append(tuple(steps))
         ends = tuple(tuple(_copies(refs, homes, types)) for refs in state)
         go, flags = tuple(refs[0] for refs in state[: len(turns)]), types[0].size
@@ -378,12 +362,10 @@ def schedule(graph: Graph, candidate: Candidate) -> Schedule:
 
 def _part(
     candidate: Candidate, positions: Sequence[int]
-) -> tuple[FusionPlan, tuple[LaunchConfig, ...], tuple[tuple[LaunchConfig, ...], ...]]:
+) -> tuple[FusionPlan, tuple[LaunchConfig, ...]]:
     """Some groups of a candidate and their configurations."""
     groups = tuple(candidate.plan.groups[k] for k in positions)
-    launches = tuple(candidate.launches[k] for k in positions)
-    bodies = tuple(candidate.bodies[k] for k in positions) if candidate.bodies else ()
-    return FusionPlan(groups), launches, bodies
+    return FusionPlan(groups), tuple(candidate.launches[k] for k in positions)
 
 
 def _prepare(

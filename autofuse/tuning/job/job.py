@@ -43,7 +43,6 @@ from autofuse.tuning.evaluate import Evaluator
 from autofuse.tuning.job.calibrating import Peaks, calibrated
 from autofuse.tuning.job.heartbeat import Heartbeat
 from autofuse.tuning.job.sharing import Turns
-from autofuse.tuning.problem import body_launches
 from autofuse.tuning.result import Progress
 from autofuse.tuning.search.launches import launch_of, launch_text
 from tuning_db import Lease, Store
@@ -206,6 +205,8 @@ class Job:
         if group is None or record.cache != self.cache:
             return
         launch = launch_of(record.launch)
+        if group.body is not None and not launch.inner:  # as they were stored before
+            launch = replace(launch, inner=self.space.default(self.graph, group).inner)
         if self.backend.allows(launch) and record.code == self._kernel_code(group, launch):
             us, dropped = None, False
             if (timing := record.timing) is not None:  # only what passed is timed
@@ -238,9 +239,8 @@ class Job:
 
     def _kernel_code(self, group: FusionGroup, launch: LaunchConfig) -> str | None:
         """The code that a kernel would be compiled to now; None where it can be no kernel now."""
-        bodies = body_launches(self.graph, group, self.space.default)
         try:
-            return self.backend.group_code(self.graph, group, launch, bodies)
+            return self.backend.group_code(self.graph, group, launch)
         except AutofuseError:
             return None
 
