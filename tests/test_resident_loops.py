@@ -155,4 +155,4 @@ def test_it_is_offered_where_iterations_are_counted() -> None:
 
         CudaLaunchSpace().choose(case.graph, group, ask, "k")
         wanted = {} if ends else {f"k.body.{RESIDENT.name}.False/True": (False, True)}
-        assert asked == wanted
+        assert {k: v for k, v in asked.items() if k.startswith("k.")} == wanted
