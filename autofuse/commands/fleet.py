@@ -25,13 +25,14 @@ from autofuse.commands.common import (
     reported,
 )
 from autofuse.commands.database import existing_store
-from autofuse.commands.output import Format, duration, emit, note, plural, seconds, table
+from autofuse.commands.output import Format, duration, emit, note, seconds, table
 from autofuse.commands.progress import StopSignals
 from autofuse.errors import AutofuseError
 from autofuse.fleet.shares import GraphShare
 from autofuse.graph.types import Graph
 from autofuse.records import SessionRow
 from autofuse.sources import SOURCES
+from autofuse.units import plural
 
 if TYPE_CHECKING:
     from autofuse.devices import DeviceKind

@@ -24,13 +24,14 @@ from autofuse.commands.common import (
     load_workload,
     reported,
 )
-from autofuse.commands.output import Format, duration, emit, plural, seconds, size, table
+from autofuse.commands.output import Format, duration, emit, seconds, table
 from autofuse.commands.progress import StopSignals, shown_progress
 from autofuse.devices import DeviceKind
 from autofuse.errors import AutofuseError
 from autofuse.graph.types import Graph
 from autofuse.plan.arithmetic import DEFAULT_MATH
 from autofuse.simplify import normal_form
+from autofuse.units import bytes_text, plural
 
 
 @reported
@@ -136,7 +137,7 @@ def _planned_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     yield f"{name} for {data['target']}: {plural(graph['nodes'], 'node')}, digest {graph['digest']}"
     yield ""
     rows = [
-        [plan, duration(row["bound_us"]), str(row["kernels"]), size(row["peak_bytes"]),
+        [plan, duration(row["bound_us"]), str(row["kernels"]), bytes_text(row["peak_bytes"]),
          row.get("error", "")]
         for plan, row in data["plans"].items()
     ]  # fmt: skip
@@ -175,7 +176,7 @@ def tune_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     checked = _CHECKED[data["checked"]]
     if data["verified"] and len(data.get("checked_on", ())) > 1:
         checked += f" on {len(data['checked_on'])} draws of inputs"
-    memory = f", {size(best['peak_bytes'])} of intermediates" if "peak_bytes" in best else ""
+    memory = f", {bytes_text(best['peak_bytes'])} of intermediates" if "peak_bytes" in best else ""
     worst = "" if error is None else f" (largest relative error {error:.2g})"
     origin = best["origin"] or "unknown"
     yield f"best: {origin}, plan {best['plan_digest']}, {checked}{worst}{memory}"
@@ -324,7 +325,7 @@ def _compare_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     rows = []
     for plan, row in data["plans"].items():
         if row.get("error") or not row.get("time_us"):
-            predicted, moved = duration(row["predicted_us"]), size(row["bytes"])
+            predicted, moved = duration(row["predicted_us"]), bytes_text(row["bytes"])
             rows.append([plan, "-", "", "", predicted, str(row["kernels"]), moved, "",
                          row.get("error") or "no time"])  # fmt: skip
             continue
@@ -332,7 +333,7 @@ def _compare_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
         quartiles = _range(row["q1_us"], row["q3_us"])
         status = "verified" if row["verified"] else "NOT verified"
         rows.append([plan, duration(row["time_us"]), quartiles, factor,
-                     duration(row["predicted_us"]), str(row["kernels"]), size(row["bytes"]),
+                     duration(row["predicted_us"]), str(row["kernels"]), bytes_text(row["bytes"]),
                      seconds(row["compile_s"]), status])  # fmt: skip
     head = ["plan", ">time", "quartiles", ">to the fastest", ">predicted", ">kernels", ">moved",
             ">compile", "result"]  # fmt: skip
@@ -359,7 +360,7 @@ def _boundary_lines(data: dict[str, Any]) -> Iterator[str]:
             first, second = boundary["kernels"]
             values = ", ".join(boundary["values"])
             yield (f"{plan}: {where}kernel {first} -> kernel {second}: {values}, "
-                   f"{size(boundary['bytes'])}")  # fmt: skip
+                   f"{bytes_text(boundary['bytes'])}")  # fmt: skip
             refusals = {(r["rule"], r["reason"]): None for r in boundary["refusals"]}
             for rule, reason in refusals:
                 yield f"   [{rule}] {reason}"

@@ -98,7 +98,7 @@ def tune_slice(task: TuneSlice, build: Build | None = None) -> SliceResult:
         task.graph, name=task.name, device=task.device, db=task.db,
         budget_s=max(task.budget_s - looked_s, 1.0), seed=task.seed, build=build,
     )  # fmt: skip
-    gap = None if found.certificate is None else found.search_gap
+    gap = None if found.proof.certificate is None else found.search_gap
     seconds = looked_s + found.total_s
     if not found.is_timed:
         failure = found.best_record.failure

@@ -56,12 +56,12 @@ class CompiledPlan(LoadedPlan):
     def torch_op(self, name: str, backward: CompiledPlan | None = None) -> Callable[..., Any]:
         """The plan as the operator `autofuse::NAME` of PyTorch: see
         `autofuse.interop.torch.op.torch_op`."""
-        made: Callable[..., Any] = _handed("torch_op")(self, name, backward)
+        made: Callable[..., Any] = _handed("torch.op", "torch_op")(self, name, backward)
         return made
 
     def jax(self, backward: CompiledPlan | None = None) -> Callable[..., Any]:
         """The plan as a function in JAX programs: see `autofuse.interop.jax.function`."""
-        made: Callable[..., Any] = _handed("jax_function")(self, backward)
+        made: Callable[..., Any] = _handed("jax.function", "jax_function")(self, backward)
         return made
 
     def __repr__(self) -> str:
@@ -70,10 +70,10 @@ class CompiledPlan(LoadedPlan):
         return f"<CompiledPlan {self.origin}, {checked}: {groups} kernels on {self.device}>"
 
 
-def _handed(name: str) -> Callable[..., Any]:
+def _handed(module: str, name: str) -> Callable[..., Any]:
     """What hands plans to another system, imported when it is asked for: those systems are extras,
     and their rooms know this one."""
-    found: Callable[..., Any] = getattr(import_module(f"autofuse.interop.{name}"), name)
+    found: Callable[..., Any] = getattr(import_module(f"autofuse.interop.{module}"), name)
     return found
 
 

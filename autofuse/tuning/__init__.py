@@ -36,7 +36,7 @@ _MODULES = {
     "compiling": ("compile",),
     "plans": ("KnownPlan", "best_plan", "plan_named"),
     "result": ("Progress", "TuneResult"),
-    "tuner": ("tune",),
+    "job.tuner": ("tune",),
 }
 _SOURCES = {name: module for module, names in _MODULES.items() for name in names}
 

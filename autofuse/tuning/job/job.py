@@ -37,7 +37,7 @@ from autofuse.records import (
     FailureKind,
     KernelMeasurement,
     Measurement,
-    gap_to,
+    Proof,
 )
 from autofuse.tuning.bench import KnownKernel, Profiled, Standing
 from autofuse.tuning.evaluate import Evaluator
@@ -354,15 +354,19 @@ class Job:
             self.best = record
             self.event(record)
 
+    @property
+    def proof(self) -> Proof:
+        """What the search has proved by now, with the bound of the graph."""
+        return replace(self.standing.proof, bound_us=self.bound_us)
+
     def event(self, record: Measurement) -> None:
         """Keep that the incumbent is this record now."""
         assert record.timing is not None
-        at = self.standing
         self.store.add_event(
             self.session,
             Event(
-                at.trials, self.spent, record.timing.median_us, record.candidate_digest,
-                record.origin, at.search_floor_us, at.search_gap, at.residual_us, self.bound_us,
+                self.standing.trials, self.spent, record.timing.median_us,
+                record.candidate_digest, record.origin, self.proof,
             ),
         )  # fmt: skip
 
@@ -381,7 +385,6 @@ class Job:
                 failed=dict(self.failed),
                 left_s=self.budget.left_s,
                 phase=phase,
-                search_gap=self.standing.search_gap,
-                bound_gap=gap_to(self.bound_us, best),
+                proof=self.proof,
             )
         )

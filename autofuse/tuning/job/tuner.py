@@ -184,16 +184,16 @@ def _run(job: Job, strategy: str, search: Strategy, rules: RulesAsked, forms: Fo
     if final is None:
         if _had_no_time(job):
             return _not_measured(job, strategy, forms, ruled, _no_plan(job))
-        _close(job, strategy, findings, None, finished=not interrupted)
+        _closed(job, strategy, None, finished=not interrupted)
         kinds = {m.failure.kind for m in job.stored.values() if m.failure is not None}
         wrong = FailureKind.WRONG_RESULT in kinds
         raise (_NothingRightError if wrong else AutofuseError)(_no_plan(job))
-    residual_us = findings.residual_us
-    if findings.planned_us is not None and final.record.candidate_digest == findings.planned:
-        residual_us = final.best_us - findings.planned_us
-    job.standing = replace(_standing("done", findings), residual_us=residual_us)
+    proof, planned_us = findings.proof, findings.proof.planned_us
+    if planned_us is not None and final.record.candidate_digest == findings.planned:
+        proof = replace(proof, residual_us=final.best_us - planned_us)
+    job.standing = Standing("done", findings.trials, proof)
     job.event(final.record)
-    _close(job, strategy, findings, final, finished=not interrupted)
+    session = _closed(job, strategy, final, finished=not interrupted)
     job.sharing.end()  # only now the comparison can be adopted
     blind = job.evaluator.worker.blind
     if _is_verified(job, final.record):
@@ -201,7 +201,7 @@ def _run(job: Job, strategy: str, search: Strategy, rules: RulesAsked, forms: Fo
         keep_trust(job.kind, forms, best, Trust(CHECKED, "by tuning"))
     found = (*job.peaks.notes, *ruled.notes, *findings.notes, *notes, *held_notes(job.modes))
     said = (*forms.notes, *found, *filter(None, (blind,)))
-    return _result(job, strategy, findings, ruled, final, interrupted, said)
+    return _result(job, session, findings.counts, ruled, final, said)
 
 
 def _searched(job: Job, search: Strategy) -> Findings:
@@ -209,7 +209,7 @@ def _searched(job: Job, search: Strategy) -> Findings:
     findings = _nothing_searched(job) if job.is_over() else search(job)
     job.bound_us = _bound_us(job)
     job.sharing.end()
-    job.standing = _standing("final comparison", findings)
+    job.standing = Standing("final comparison", findings.trials, findings.proof)
     return findings
 
 
@@ -222,13 +222,13 @@ def _had_no_time(job: Job) -> bool:
 
 def _not_measured(job: Job, strategy: str, forms: Forms, ruled: Ruled, why: str) -> TuneResult:
     """The session ends without a measurement, and with a plan."""
-    interrupted, nothing = job.budget.stop(), Findings()
+    finished, job.standing = not job.budget.stop(), Standing()
     if (known := _known(job)) is not None and known.timing is not None:
-        _close(job, strategy, nothing, None, finished=not interrupted)
+        session = _closed(job, strategy, None, finished)
         before = Final(known, known.timing.median_us, {}, ())
-        return _result(job, strategy, nothing, ruled, before, interrupted, (*forms.notes, why))
+        return _result(job, session, {}, ruled, before, (*forms.notes, why))
     found = unmeasured(job, forms, why)
-    _close(job, strategy, nothing, None, finished=not interrupted)
+    session = _closed(job, strategy, None, finished)
     if found is None:
         if job.max_memory is not None:
             raise AutofuseError(f"{why}, and no plan at hand fits {job.max_memory} bytes")
@@ -237,7 +237,7 @@ def _not_measured(job: Job, strategy: str, forms: Forms, ruled: Ruled, why: str)
     final = Final(record, found.expected_us, {}, ())
     notes = (*forms.notes, *job.peaks.notes, *ruled.notes, *found.notes)
     checked = SAMPLED if trust.state == CHECKED else UNCHECKED
-    told = _result(job, strategy, nothing, ruled, final, interrupted, notes)
+    told = _result(job, session, {}, ruled, final, notes)
     return replace(told, checked=checked, is_timed=False)
 
 
@@ -247,10 +247,6 @@ def _known(job: Job) -> Measurement | None:
     if served is not None and job.record_fits(served) and not job.lacking(served):
         return served
     return next(iter(job.ranked(1)), None)
-
-
-def _standing(phase: str, findings: Findings) -> Standing:
-    return Standing(phase, findings.trials, findings.search_floor_us, findings.search_gap)
 
 
 def _bound_us(job: Job) -> float | None:
@@ -286,30 +282,28 @@ def _nothing_searched(job: Job) -> Findings:
     return Findings(notes=("the baselines took all of the budget: nothing was searched",))
 
 
-def _close(
-    job: Job, strategy: str, findings: Findings, final: Final | None, finished: bool
-) -> None:
-    result = SessionResult(
+def _closed(job: Job, strategy: str, final: Final | None, finished: bool) -> SessionResult:
+    """How the session ended, which is kept."""
+    ended = SessionResult(
         strategy=strategy,
         seed=job.seed,
         budget_s=job.budget.seconds,
         spent=job.spent,
-        trials=findings.trials,
+        trials=job.standing.trials,
         measured=job.measured,
         failed=tuple(sorted(job.failed.items())),
         best_digest="" if final is None else final.record.candidate_digest,
         baselines=tuple((n, m.candidate_digest) for n, m in job.baselines.items()),
         verdicts=final.verdicts if final is not None else (),
         finished=finished,
-        search_gap=findings.search_gap,
-        residual_us=job.standing.residual_us,
-        bound_us=job.bound_us,
+        proof=job.proof,
     )
-    job.store.finish_session(job.session, result)
+    job.store.finish_session(job.session, ended)
+    return ended
 
 
 def _result(
-    job: Job, strategy: str, findings: Findings, ruled: Ruled, final: Final, interrupted: bool,
+    job: Job, session: SessionResult, counts: Mapping[str, int], ruled: Ruled, final: Final,
     notes: tuple[str, ...],
 ) -> TuneResult:  # fmt: skip
     record = final.record
@@ -319,35 +313,21 @@ def _result(
         digest=job.digest,
         nodes=len(job.graph.nodes),
         device=job.kind.name,
-        strategy=strategy,
-        seed=job.seed,
-        budget_s=job.budget.seconds,
-        spent=job.spent,
-        trials=findings.trials,
-        measured=job.measured,
-        failed=dict(job.failed),
+        session=session,
         best=best,
         best_record=record,
         best_us=final.best_us,
         baselines=dict(job.baselines),
         baseline_us=final.baseline_us,
-        verdicts=final.verdicts,
         checked=BY_REFERENCE if _is_verified(job, record) else UNCHECKED,
-        interrupted=interrupted,
+        checked_on=job.evaluator.worker.checked_on,
         total_s=job.budget.elapsed_s,
         notes=notes,
         cache=job.cache,
-        search_gap=findings.search_gap,
-        planned_us=findings.planned_us,
-        search_floor_us=findings.search_floor_us,
-        bound_us=job.bound_us,
-        certificate=findings.certificate,
         peak_bytes=candidate_bytes(job.graph, best),
-        residual_us=job.standing.residual_us,
-        counts=dict(findings.counts),
+        counts=dict(counts),
         left_out=ruled.left_out,
         predicted=ruled.predicted,
-        checked_on=job.evaluator.worker.checked_on,
     )
 
 
