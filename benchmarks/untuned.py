@@ -198,7 +198,7 @@ def _proof(name: str, size: str, budget_s: float, db: str | None) -> Proof:
     return Proof(
         budget_s, found.search_gap, found.proof.planned_us, found.proof.search_floor_us, closed_s,
         found.proof.certificate,
-        found.session.trials, found.measured, found.best_record.kernels or 0,
+        found.trials, found.measured, found.best_record.kernels or 0,
         found.counts.get("classes", 0), found.notes,
     )  # fmt: skip
 

@@ -286,4 +286,4 @@ def test_what_was_called_gap_is_the_gap_of_the_search(tmp_path: Path) -> None:
         (ended,) = store.sessions()
         assert ended.result is not None and ended.result.proof.search_gap == 0.25
         assert [e.proof.search_floor_us for e in store.events(ended.id)] == [None, 2.5]
-        assert all(e.bound_us is None for e in store.events(ended.id))
+        assert all(e.proof.bound_us is None for e in store.events(ended.id))

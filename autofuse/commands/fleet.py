@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -82,10 +82,10 @@ def tune(
     """
     from autofuse.fleet.jobs import JobLease
     from autofuse.fleet.run import fleet_tune
+    from autofuse.tuning import TuneOptions
     from tuning_db import Store
 
-    if not (math.isfinite(budget) and budget > 0):
-        raise AutofuseError(f"the budget must be a positive number of seconds, not {budget:g}")
+    asked = TuneOptions(db=db, budget_s=budget, seed=seed)
     with StopSignals() as stop:
         graphs, weights = graphs_of(what)
         kind = asked_device(device, target)
@@ -95,10 +95,8 @@ def tune(
             Store.open(db) as store,
             JobLease(store, what.name) as job,
         ):
-            found = fleet_tune(
-                graphs, own, budget_s=budget, device=kind.name, db=db, weights=weights, seed=seed,
-                say=note, stop=lambda: stop() or job.is_cancelled(),
-            )  # fmt: skip
+            asked = replace(asked, device=kind.name, stop=lambda: stop() or job.is_cancelled())
+            found = fleet_tune(graphs, own, asked, weights=weights, say=note)
     emit(form, _data(found), _lines(found))
 
 

@@ -96,9 +96,19 @@ class TuneResult:
         return not self.session.finished
 
     @property
+    def trials(self) -> int:
+        """How often the strategy proposed something."""
+        return self.session.trials
+
+    @property
     def measured(self) -> int:
         """How many candidates were measured now."""
         return self.session.measured
+
+    @property
+    def failed(self) -> dict[str, int]:
+        """How many of them failed, by kind."""
+        return dict(self.session.failed)
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -130,9 +140,9 @@ class TuneResult:
             "seed": self.session.seed,
             "budget_s": self.session.budget_s,
             "spent_s": _cost(self.session.spent, self.total_s),
-            "trials": self.session.trials,
+            "trials": self.trials,
             "measured": self.measured,
-            "failed": dict(self.session.failed),
+            "failed": self.failed,
             "baselines": {n: self._baseline(n, m) for n, m in self.baselines.items()},
             "predicted": {
                 n: {"time_us": p.us, "kernels": p.kernels} for n, p in self.predicted.items()
