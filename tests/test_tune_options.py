@@ -6,6 +6,7 @@ import ast
 import inspect
 import math
 from dataclasses import fields
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ def test_every_field_says_what_it_is() -> None:
     )
     said = {
         one.target.id: after.value.value
-        for one, after in zip(body, body[1:], strict=False)
+        for one, after in pairwise(classes["TuneOptions"])
         if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
     }
