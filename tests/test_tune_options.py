@@ -36,9 +36,7 @@ def test_type_checkers_know_every_field_as_it_is() -> None:
 
 def test_every_field_says_what_it_is() -> None:
     tree = ast.parse(inspect.getsource(options_module))
-    body = next(
-        n.body for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "TuneOptions"
-    )
+    classes = {n.name: n.body for n in tree.body if isinstance(n, ast.ClassDef)}
     said = {
         one.target.id: after.value.value
         for one, after in pairwise(classes["TuneOptions"])

@@ -1,66 +1,100 @@
-"""Numbers as texts for people."""
+"""GPUs by their names, who else is on them, and the locks of units."""
 
 from __future__ import annotations
 
-import math
-import re
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from autofuse.commands.output import duration, seconds
-from autofuse.units import (
-    amount_text,
-    bytes_text,
-    percent_text,
-    plural,
-    ratio_text,
-    runs_text,
-    seconds_text,
-    time_text,
+from autofuse.backends.cuda.driver import CudaMissing
+from autofuse.backends.cuda.units import gpu_processes, list_gpus
+from autofuse.backends.machine import host_identity
+from autofuse.measure.hardware import HOST, DeviceUnit
+from autofuse.measure.worker.lock import DeviceBusy, measurement_lock
+
+FIRST, SECOND = (f"GPU-{n * 4}-{n * 2}-{n * 2}-{n * 2}-{n * 6}" for n in ("00", "01"))
+
+
+class FakeDriver:
+    """A driver of so many GPUs, whose UUIDs are their number over and over."""
+
+    def __init__(self, gpus: int) -> None:
+        self.gpus = gpus
+
+    def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802 - the driver's name
+        count._obj.value = self.gpus
+        return 0 if self.gpus else 100
+
+    def cuDeviceGet(self, device: Any, number: int) -> int:  # noqa: N802 - the driver's name
+        device._obj.value = number
+        return 0
+
+    def cuDeviceGetUuid_v2(self, words: Any, device: Any) -> int:  # noqa: N802 - the driver's name
+        words.raw = bytes([device.value] * 16)
+        return 0
+
+
+def test_every_gpu_has_a_name_and_a_variable() -> None:
+    assert list_gpus(FakeDriver(2), {}) == ((FIRST, "0"), (SECOND, "1"))
+    hidden = {"CUDA_VISIBLE_DEVICES": " 5, GPU-7"}
+    assert list_gpus(FakeDriver(2), hidden) == ((FIRST, "5"), (SECOND, "GPU-7"))
+    with pytest.raises(CudaMissing, match="error 100"):
+        list_gpus(FakeDriver(0), {})
+
+
+class FakeNvml:
+    """NVML of one GPU with these processes; `codes` are what it answers instead, by function."""
+
+    def __init__(self, processes: Sequence[int], **codes: int) -> None:
+        self.processes, self.codes, self.asked = processes, codes, 0
+
+    def nvmlInit_v2(self) -> int:  # noqa: N802 - NVML's name
+        return self.codes.get("init", 0)
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: bytes, handle: Any) -> int:  # noqa: N802 - NVML's name
+        return 0 if uuid == FIRST.encode() else 6
+
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle: Any, count: Any, rows: Any) -> int:  # noqa: N802 - NVML's name
+        self.asked += 1
+        room, count._obj.value = count._obj.value, len(self.processes)
+        if room < len(self.processes):
+            return 7
+        for row, pid in zip(rows, self.processes, strict=False):
+            row.pid = pid
+        return self.codes.get("told", 0)
+
+
+def test_the_processes_of_others_are_told() -> None:
+    library = FakeNvml([9, os.getpid(), 4])
+    assert gpu_processes(FIRST, library) == (4, 9) and library.asked == 2
+    assert gpu_processes(FIRST, FakeNvml([])) == ()
+
+
+@pytest.mark.parametrize(
+    ("unit", "library", "why"),
+    [
+        (FIRST, FakeNvml([], init=9), "NVML is not here"),
+        (SECOND, FakeNvml([]), f"does not know {SECOND}"),
+        (FIRST, FakeNvml([], told=3), "does not tell the processes"),
+    ],
 )
-
-SCALES = {"s": 1e6, "ms": 1e3, "µs": 1.0, "ns": 1e-3}
-
-
-def test_the_unit_is_chosen_after_rounding() -> None:
-    assert time_text(999.9) == "1 ms" and bytes_text(1023.9) == "1 KiB"
-    assert amount_text(999_999) == "1 M"
+def test_where_nobody_knows_a_sentence_says_why(unit: str, library: FakeNvml, why: str) -> None:
+    assert why in gpu_processes(unit, library)
 
 
-def test_quantities_in_words() -> None:
-    assert [time_text(us) for us in (0.25, 12.345, 2.5e6)] == ["250 ns", "12.3 µs", "2.5 s"]
-    assert [seconds_text(s) for s in (0.0021, 1234.0)] == ["2.1 ms", "1,230 s"]
-    assert [bytes_text(n) for n in (0, 1023, 1024)] == ["0 B", "1,023 B", "1 KiB"]
-    assert [bytes_text(n) for n in (1.5 * 2**30, -2048.0)] == ["1.5 GiB", "-2 KiB"]
-    assert [amount_text(n) for n in (950, 1234, 2e9)] == ["950", "1.23 k", "2 G"]
-    assert (percent_text(0.125), percent_text(None), ratio_text(1.5)) == ("12.5 %", "–", "1.5×")
-    assert (plural(1, "kernel"), plural(0, "kernel")) == ("1 kernel", "0 kernels")
-
-
-def test_runs_are_rounded_up() -> None:
-    assert (runs_text(0.2), runs_text(None), runs_text(2e9)) == ("1", "never", "2.00e+09")
-
-
-@pytest.mark.parametrize("text", [time_text, ratio_text, runs_text, bytes_text, percent_text])
-def test_what_is_not_known_is_a_dash(text: object) -> None:
-    assert callable(text) and text(math.nan) == "–"
-
-
-def test_what_is_infinite_says_so() -> None:
-    infinite = [text(math.inf) for text in (time_text, ratio_text, runs_text, percent_text)]
-    assert infinite == ["∞"] * 4 and time_text(-math.inf) == "-∞"
-    assert [bytes_text(math.inf), amount_text(math.inf)] == ["–", "–"]
-
-
-@given(st.floats(1e-3, 9e8))
-def test_a_time_is_right_to_three_digits(us: float) -> None:
-    number, unit = time_text(us).split()
-    assert float(number.replace(",", "")) * SCALES[unit] == pytest.approx(us, rel=5.1e-3)
-    assert len(re.sub(r"^[0.]+|[.,]", "", number)) <= 3 or us >= 1e9
-
-
-def test_commands_print_times_as_reports_do() -> None:
-    assert [duration(us) for us in (None, math.inf, 12.34)] == ["-", "-", "12.3 µs"]
-    assert [seconds(s) for s in (None, 0.02, 20.26)] == ["-", "20 ms", "20.3 s"]
+def test_units_take_no_turns_with_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on two GPUs of a host, and on two hosts whose user has one home."""
+    monkeypatch.setenv("AUTOFUSE_CACHE", str(tmp_path))
+    with measurement_lock(FIRST, 0.0), measurement_lock(SECOND, 0.0), measurement_lock(HOST.unit):
+        for held in (FIRST, SECOND, HOST.unit):
+            with pytest.raises(DeviceBusy, match=held), measurement_lock(held, 0.0):
+                pass
+        elsewhere = HOST.unit.replace(host_identity(), "another-host")
+        with measurement_lock(elsewhere, 0.0):
+            pass
+    assert HOST.units() == (DeviceUnit(f"cpu-{host_identity()}"),) and host_identity()
