@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from autofuse.commands.output import amount, duration, plural, size
+from autofuse.commands.output import duration
 from autofuse.cost.traffic import Traffic, group_traffic, plan_traffic, read_bytes
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.library.gemm import library_of
@@ -15,6 +15,7 @@ from autofuse.plan.fusion.groups import host_loop
 from autofuse.plan.program.binding import groups_once
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.tuning.explain.contests import NAMES
+from autofuse.units import amount_text, bytes_text, plural
 
 _NAMED_NODES = 12
 
@@ -78,10 +79,8 @@ def _traffic(traffic: Traffic) -> dict[str, Any]:
 
 
 def traffic_text(traffic: dict[str, Any]) -> str:
-    return (
-        f"reads {size(traffic['read_bytes'])}, writes {size(traffic['written_bytes'])}, "
-        f"{amount(traffic['flops'])} flop"
-    )
+    read, written = bytes_text(traffic["read_bytes"]), bytes_text(traffic["written_bytes"])
+    return f"reads {read}, writes {written}, {amount_text(traffic['flops'])} flop"
 
 
 def tree_lines(groups: Sequence[dict[str, Any]], indent: str = "", path: str = "") -> Iterator[str]:
@@ -117,7 +116,7 @@ def _details(group: dict[str, Any], indent: str) -> Iterator[str]:
     for kind in ("reads", "writes"):
         for value in group[kind]:
             label = _label(value["value"], value)
-            yield f"{indent}{kind:<7} {label} {value['type']}, {size(value['bytes'])}"
+            yield f"{indent}{kind:<7} {label} {value['type']}, {bytes_text(value['bytes'])}"
     if "contest" in group:
         yield f"{indent}by      {contest_text(group['contest'])}"
     if group.get("launch") and not group["library"]:
