@@ -15,6 +15,7 @@ from autofuse.kernel.ir.fragment import StagedPanel
 from autofuse.kernel.ir.instructions import by_group
 from autofuse.kernel.ir.types import Panel
 from autofuse.kernel.tiles.block import TileBlock
+from autofuse.kernel.tiles.operands import left_in_memory, right_in_memory
 from autofuse.kernel.tiles.panels import matrix_of, symbol
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -87,7 +88,7 @@ class FragmentRing:
 
     def _terms(self, p: Contraction) -> Turn:
         """The operand whose terms are the columns of a source."""
-        found = self.b.right_in_memory(p)
+        found = right_in_memory(self.b, p)
         if found is None:
             raise LoweringError(NO_PANEL)
         if self.wide_factors and found.inner == 1:
@@ -96,7 +97,7 @@ class FragmentRing:
 
     def _left(self, p: Contraction, place: Expr) -> StagedPanel:
         b = self.b
-        found = b.left_in_memory(p)
+        found = left_in_memory(b, p)
         if found is None:
             raise LoweringError(NO_PANEL)
         count, terms = b.count_of(b.first_row, b.rows, b.height), ix.lit(p.terms)

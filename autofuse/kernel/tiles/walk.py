@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from autofuse.kernel.ir.types import Panel, TileProduct
 from autofuse.kernel.ir.walk import ALWAYS, Walk
 from autofuse.kernel.tiles.block import TileBlock
+from autofuse.kernel.tiles.operands import left_in_memory
 from autofuse.kernel.tiles.parts import RightPanel, TileRun
 from autofuse.kernel.tiles.walks import Way, inside, span, steps, way_of
 from autofuse.ops import index as ix
@@ -145,7 +146,7 @@ def block_way(
     b: TileBlock, p: Contraction, *, whole: bool = True, stored: bool = False
 ) -> Way | None:
     """How the left operand of a product is walked; None also where it lies as a matrix."""
-    if not p.diagonal and b.left_in_memory(p) is not None:
+    if not p.diagonal and left_in_memory(b, p) is not None:
         return None
     row = Sym("row", DType.I64, b.rows)
     column = Sym("column", DType.I64, p.width)
