@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 
 from autofuse.graph.types import Value
 from autofuse.kernel.cuda import fragments
@@ -41,7 +42,7 @@ from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, call
 from autofuse.plan.parameters import BLOCK_THREADS, STAGES, STRICT_MMA
 from autofuse.plan.schedules.forms import join, local_shape
-from autofuse.plan.schedules.online import Online
+from autofuse.plan.schedules.online import Online, OnlineFold
 from autofuse.plan.schedules.separable import EXTREMA
 from autofuse.plan.types import LaunchConfig
 
@@ -238,25 +239,18 @@ class _Fragments:
         self, number: Expr, made: Mapping[Value, str], steps: Iterable[OnlineStep],
         columns: _Columns,
     ) -> None:  # fmt: skip
-        where, compared, turn = dict(made), set[Value](), len(self.online.sources)
-        rows = TileRun(ix.lit(0), self.b.height)
-        for step in steps:
-            fold = step.fold
-            if fold is not None and fold.anchors and fold.operand not in compared:
-                self.running.compare(fold, rows)
-                self.running.scale(fold.operand, rows)
-                compared.add(fold.operand)
-            if fold is not None and fold.node in self.products:
-                own = self.running.sums[fold.node]
-                left = self.words.get(fold.operand, where[fold.operand])
-                self._arrive(number, turn)
-                self._multiply(own.buffer, own.stride, left, number, turn, False)
-                turn += 1
-            else:
-                self._fold(step, number, where, columns)
-            if step.kept:
-                where = {v: name for v, name in where.items() if name != step.kept}
-                where[step.value] = step.kept
+        turns = count(len(self.online.sources))
+
+        def multiply(fold: OnlineFold, where: Mapping[Value, str]) -> None:
+            own, turn = self.running.sums[fold.node], next(turns)
+            left = self.words.get(fold.operand, where[fold.operand])
+            self._arrive(number, turn)
+            self._multiply(own.buffer, own.stride, left, number, turn, False)
+
+        def compute(step: OnlineStep, where: Mapping[Value, str]) -> None:
+            self._fold(step, number, where, columns)
+
+        self.running.follow(steps, made, TileRun(ix.lit(0), self.b.height), multiply, compute)
 
     def _fold(
         self, step: OnlineStep, number: Expr, where: Mapping[Value, str], columns: _Columns

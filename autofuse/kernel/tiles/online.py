@@ -8,16 +8,22 @@ lies, and the other one is packed once for a block of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from autofuse.graph.types import Value
 from autofuse.kernel.elements.values import everywhere
 from autofuse.kernel.ir.types import Panel, TileProduct
 from autofuse.kernel.tiles.block import TileBlock
 from autofuse.kernel.tiles.online_steps import OnlineStep, online_reach, steps_of
-from autofuse.kernel.tiles.operands import left_in_memory, lying_right, packed_left, right_panel
-from autofuse.kernel.tiles.panels import matrix_of, symbol
+from autofuse.kernel.tiles.operands import (
+    left_in_memory,
+    lying_right,
+    packed_left,
+    right_matrix,
+    right_panel,
+)
 from autofuse.kernel.tiles.parts import TileRun, covering
 from autofuse.kernel.tiles.rows import KeptRows, emit_rest
 from autofuse.kernel.tiles.running import Running, lanes
@@ -83,7 +89,10 @@ class _OnePass:
             for p in self.online.sources:
                 self._source(p, run, some, lefts[p.node], rights[p.node], made[Value(p.node)])
             self._copy_beside(run, some, beside)
-            self._follow(run, some, {**made, **beside}, steps)
+            self.running.follow(
+                steps, {**made, **beside}, run, partial(self._sink, run, some),
+                partial(self._fold, run, some),
+            )  # fmt: skip
         e.close("serial", number, covering(needed, self.most))
         done = KeptRows(products=dict(self.running.sums), totals=self.running.finish())
         done.due = {f.node: f.due for f in self.online.folds if f.node in self.products}
@@ -116,10 +125,6 @@ class _OnePass:
         """Columns of a tile for a run of rows."""
         return run.count if run.count == self.b.s.columns else padded(run.count)
 
-    def _row(self, run: TileRun, lane: Expr) -> Expr:
-        row = ix.iadd(self.b.first_row, ix.iadd(run.first, lane))
-        return self.e.let_index(row, "m", self.b.rows)
-
     def _end(self, run: TileRun) -> Expr:
         """The first row behind a run."""
         return ix.iadd(self.b.first_row, ix.iadd(run.first, ix.lit(run.count)))
@@ -143,12 +148,9 @@ class _OnePass:
         """The operand that has the columns, from the first of the block on: as it lies if the terms
         of a column are neighbours, else in scratch."""
         b = self.b
-        column, term = symbol("column", p.width), symbol("term", p.terms)
-        index = b.out_index(p, ix.lit(0), column)
-        stored = bool(b.instruction(p))
-        found = matrix_of(b.base, p, p.right, index, column, term, stored=stored)
-        if found is not None and (found.inner == 1 or stored):
-            return replace(found, start=ix.iadd(found.start, ix.imul(at.first, found.outer)))
+        found = right_matrix(b, p)
+        if found is not None and (found.inner == 1 or b.instruction(p)):
+            return found.moved(at.first, ix.lit(0))
         made = b.e.local(b.dtype(p), self.most * p.terms, "side")
         # Lanes run along what is next to each other.
         along_terms = found is None or found.outer != 1 or b.s.dot
@@ -188,7 +190,7 @@ class _OnePass:
         b, e = self.b, self.e
         for value, buffer in beside.items():
             step = e.open("r", run.count)
-            at_row, frame = self._row(run, step), b.base.fresh()
+            at_row, frame = self.running.row_of(ix.iadd(run.first, step)), b.base.fresh()
             lane = e.open("l", self.most)
             whole = e.let_index(ix.iadd(at.first, lane), "n", self.width)
             element = frame.pull(value, b.out_index(self.online.sources[0], at_row, whole))
@@ -230,32 +232,14 @@ class _OnePass:
             with self.b.only(last):
                 yield TileRun(ix.isub(at.count, ix.lit(rest)), rest)
 
-    def _follow(
-        self, run: TileRun, at: _Columns, made: Mapping[Value, str], steps: Iterable[OnlineStep]
-    ) -> None:
-        """What is done with a block of columns before the next one."""
-        where, compared = dict(made), set[Value]()
-        for step in steps:
-            fold = step.fold
-            if fold is not None and fold.anchors and fold.operand not in compared:
-                self.running.compare(fold, run)
-                self.running.scale(fold.operand, run)
-                compared.add(fold.operand)
-            if fold is not None and fold.node in self.products:
-                self._sink(fold, run, at, where[fold.operand])
-            else:
-                self._fold(step, run, at, where)
-            if step.kept:
-                where = {v: name for v, name in where.items() if name != step.kept}
-                where[step.value] = step.kept
-
     def _fold(
-        self, step: OnlineStep, run: TileRun, at: _Columns, where: Mapping[Value, str]
+        self, run: TileRun, at: _Columns, step: OnlineStep, where: Mapping[Value, str]
     ) -> None:
         """One loop over the block: lanes are rows, columns come one after another."""
         e, b, p = self.e, self.b, self.online.sources[0]
         lane = e.open("l", lanes(run.count))
-        row, at_row = ix.iadd(run.first, lane), self._row(run, lane)
+        row = ix.iadd(run.first, lane)
+        at_row = self.running.row_of(row)
         frame = self.running.frame(self.running.extrema(row))
 
         def element(column: Sym) -> tuple[Expr, Expr]:
@@ -277,7 +261,9 @@ class _OnePass:
             e.close("serial", column, at.count)
         e.close("lane", lane, ix.lit(run.count))
 
-    def _sink(self, fold: OnlineFold, run: TileRun, at: _Columns, left: str) -> None:
+    def _sink(
+        self, run: TileRun, at: _Columns, fold: OnlineFold, where: Mapping[Value, str]
+    ) -> None:
         """A product that has the columns as its terms goes on by one block of them."""
         b, p, own = self.b, self.products[fold.node], self.running.sums[fold.node]
         for panel in self._panels(p):
@@ -288,7 +274,7 @@ class _OnePass:
             for tile in self._row_tiles(run):
                 target = Panel(own.buffer, b.place(own, tile.first, panel.first), own.stride)
                 inside = ix.isub(tile.first, run.first)
-                rows = Panel(left, inside, 1, self.stride)
+                rows = Panel(where[fold.operand], inside, 1, self.stride)
                 terms = self._terms(tile, at)
                 b.e.put(
                     TileProduct(

@@ -103,11 +103,16 @@ def _in_tiles(b: TileBlock, o: Operand) -> LeftOf:
 # --- right operands -------------------------------------------------------------------------------
 
 
-def right_in_memory(b: TileBlock, p: Contraction, stored: bool = False) -> Panel | None:
+def right_matrix(b: TileBlock, p: Contraction, stored: bool = False) -> Panel | None:
     """The right operand over columns and terms, where it lies in memory."""
-    width, term = symbol("column", p.width), symbol("term", p.terms)
-    index, stored = b.out_index(p, ix.lit(0), width), stored or bool(b.instruction(p))
-    found = matrix_of(b.base, p, p.right, index, width, term, stored=stored)
+    column, term = symbol("column", p.width), symbol("term", p.terms)
+    index, stored = b.out_index(p, ix.lit(0), column), stored or bool(b.instruction(p))
+    return matrix_of(b.base, p, p.right, index, column, term, stored=stored)
+
+
+def right_in_memory(b: TileBlock, p: Contraction, stored: bool = False) -> Panel | None:
+    """The same, with what its boxes are found by where those may be copied."""
+    found = right_matrix(b, p, stored)
     return found and in_boxes(b.graph, b.s, p, found, p.width)
 
 
