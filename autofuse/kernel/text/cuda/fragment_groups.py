@@ -1,8 +1,7 @@
 """The CUDA text of warpgroups that multiply panels of a ring into sums in their registers, and of
 the one that fetches those (`kernel/ir/fragment.py`).
 
-Slots and phases of the ring are counted as those of products (`wgmma.group_prologue`): an
-mbarrier for each says that it is full, another one that it is empty. Two groups that multiply wait
+Panels come through the same ring as those of products (`ring.py`). Two groups that multiply wait
 for nothing but panels, so one may multiply while the other is between its products.
 """
 
