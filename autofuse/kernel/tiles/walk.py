@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from autofuse.kernel.ir.types import Panel, TileProduct
 from autofuse.kernel.ir.walk import ALWAYS, Walk
@@ -47,9 +48,7 @@ class WalkedProduct:
             return None
         size = way.run * way.inner + way.across * b.s.columns
         buffer = b.e.local(b.dtype(p), size, "zeros")
-        lane = b.e.open("l", size)
-        b.e.store(buffer, lane, Lit(0.0, b.dtype(p)))
-        b.e.close("lane", lane, ix.lit(size))
+        b.zeros(b.dtype(p), buffer, ix.lit(0), size)
         return WalkedProduct(b, p, way, buffer)
 
     def multiply(
@@ -163,44 +162,34 @@ def copied_runs(b: TileBlock, p: Contraction) -> Panel | None:
     with b.each_row() as (row, at_row):
         index = b.out_index(p, at_row, ix.lit(0))
         first, whole = ix.imul(row, p.terms), inside(b.base, p, way, index, index)
-        if isinstance(whole, Lit) and whole.value:
-            _copy_runs(b, p, way, index, buffer, first)
-        elif whole is None or isinstance(whole, Lit):
-            _copy_spans(b, p, way, index, buffer, first)
+        copy = partial(_copy_row, b, p, way, index, buffer, first)
+        if whole is None or isinstance(whole, Lit):
+            copy(whole=whole is not None and bool(whole.value))
         else:
             condition = b.e.let(whole)
             with b.only(condition):
-                _copy_runs(b, p, way, index, buffer, first)
+                copy(whole=True)
             with b.only(Call("not", (condition,), DType.BOOL)):
-                _copy_spans(b, p, way, index, buffer, first)
+                copy(whole=False)
     return Panel(buffer, ix.lit(0), p.terms, 1)
 
 
-def _copy_runs(
-    b: TileBlock, p: Contraction, way: Way, index: Index, buffer: str, first: Expr
-) -> None:
-    """A row none of whose terms are in padding."""
+def _copy_row(
+    b: TileBlock, p: Contraction, way: Way, index: Index, buffer: str, first: Expr, *, whole: bool
+) -> None:  # fmt: skip
+    """A row whose terms are in scratch from `first` on. Of one that is not `whole` some terms are
+    in padding, where they are zero."""
     with _each_tap(b, way, first) as (taps, place):
-        (start,) = steps(b.base, p, way, taps, [index]).starts
-        lane = b.e.open("l", way.run)
-        element = Load(way.buffer, ix.iadd(start, ix.imul(lane, way.inner)), b.dtype(p))
-        b.e.store(buffer, ix.iadd(place, lane), element)
-        b.e.close("lane", lane, ix.lit(way.run))
-
-
-def _copy_spans(
-    b: TileBlock, p: Contraction, way: Way, index: Index, buffer: str, first: Expr
-) -> None:
-    """A row some of whose terms are in padding, where they are zero."""
-    with _each_tap(b, way, first) as (taps, place):
-        found = span(b.base, p, way, taps, index)
-        count, skipped = b.e.let(found.count), b.e.let(found.first)
-        lane = b.e.open("l", way.run)
-        b.e.store(buffer, ix.iadd(place, lane), Lit(0.0, b.dtype(p)))
-        b.e.close("lane", lane, ix.lit(way.run))
+        if whole:
+            (start,) = steps(b.base, p, way, taps, [index]).starts
+            count, skipped = ix.lit(way.run), _NOTHING
+        else:
+            found = span(b.base, p, way, taps, index)
+            start, count, skipped = found.start, b.e.let(found.count), b.e.let(found.first)
+            b.zeros(b.dtype(p), buffer, place, way.run)
         lane = b.e.open("l", way.run)
         at = ix.iadd(skipped, lane)
-        element = Load(way.buffer, ix.iadd(found.start, ix.imul(at, way.inner)), b.dtype(p))
+        element = Load(way.buffer, ix.iadd(start, ix.imul(at, way.inner)), b.dtype(p))
         b.e.store(buffer, ix.iadd(place, at), element)
         b.e.close("lane", lane, count)
 
