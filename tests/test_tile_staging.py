@@ -20,7 +20,7 @@ from autofuse.kernel.tiles.block import TileBlock
 from autofuse.kernel.tiles.parts import TileSettings
 from autofuse.kernel.tiles.staging import (
     Lines,
-    Operand,
+    TileOperand,
     stage,
     stage_along,
     stage_pairs,
@@ -43,7 +43,7 @@ RIGHT = -np.arange(1.0, 1 + TERMS * COLUMNS).reshape(TERMS, COLUMNS)
 
 
 def scratch(
-    left: bool, copy: Callable[[Operand], None], cut: int = 0, number: int = 0
+    left: bool, copy: Callable[[TileOperand], None], cut: int = 0, number: int = 0
 ) -> np.ndarray:
     """What is in scratch when an operand of a product has been copied, of which `number` is the
     block of terms."""
@@ -58,7 +58,7 @@ def scratch(
     frame = Frame(graph, emitter, dict(sources))
     b = TileBlock(graph, forms[0], tiles, emitter, frame, {}, TileSettings.of(LaunchConfig()))
     (p,) = tiles.products
-    copy(Operand(b, p, p.left if left else p.right, DType.F32, cut, ix.lit(number)))
+    copy(TileOperand(b, p, p.left if left else p.right, DType.F32, cut, ix.lit(number)))
     ins = [Param(name, DType.F32, graph.type_of(v).size, "in") for v, name in names.items()]
     kernel = Kernel("k", (*ins, Param("out0", DType.F32, ROOM, "out")), emitter.body)
     (found,) = run(kernel, [LEFT, RIGHT])

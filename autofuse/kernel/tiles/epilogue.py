@@ -19,7 +19,7 @@ IndexOf = Callable[[Value], Index]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TileCell:
     """An element of a tile: its row and its column in the tile, and both in the whole."""
 
     row: Sym
@@ -30,14 +30,14 @@ class Cell:
 
 def epilogue(
     b: TileBlock, tile: TileRun, run: TileRun, first: Expr, width: int,
-    known: Callable[[Cell], tuple[Frame, IndexOf]],
+    known: Callable[[TileCell], tuple[Frame, IndexOf]],
 ) -> None:  # fmt: skip
     """The outputs of a tile, row by row, lanes over a run of its columns, which are counted from
     the `first` of `width` on. `known` gives a frame of what is known of a cell."""
     row, lane = b.e.open("r", tile.count), b.e.open("l", run.count)
     at_row = b.e.let_index(ix.iadd(b.first_row, ix.iadd(tile.first, row)), "m", b.rows)
     at_column = b.e.let_index(ix.iadd(first, ix.iadd(run.first, lane)), "n", width)
-    store_outputs(b, b.form.outputs, *known(Cell(row, lane, at_row, at_column)))
+    store_outputs(b, b.form.outputs, *known(TileCell(row, lane, at_row, at_column)))
     b.e.close("lane", lane, ix.lit(run.count))
     b.e.close("serial", row, tile.there or ix.lit(tile.count))
 

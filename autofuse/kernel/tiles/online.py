@@ -27,7 +27,7 @@ from autofuse.kernel.tiles.operands import (
 from autofuse.kernel.tiles.parts import TileRun, covering
 from autofuse.kernel.tiles.rows import KeptRows, emit_rest
 from autofuse.kernel.tiles.running import Running, lanes
-from autofuse.kernel.tiles.staging import Lines, Operand, stage, stage_along
+from autofuse.kernel.tiles.staging import Lines, TileOperand, stage, stage_along
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Load, Sym
@@ -114,7 +114,7 @@ class _OnePass:
         return found if found is not None and found.inner == 1 else packed_left(b, p)
 
     def _turned_left(self, p: Contraction) -> str:
-        b, o = self.b, Operand(self.b, p, p.left, self.b.dtype(p))
+        b, o = self.b, TileOperand(self.b, p, p.left, self.b.dtype(p))
         made = self.e.local(o.dtype, p.terms * padded(b.height), "turned")
         for run in b.panels(b.first_row, b.rows, b.height):
             panel = Panel(made, ix.imul(run.first, p.terms), self._lanes(run))
@@ -156,7 +156,7 @@ class _OnePass:
         along_terms = found is None or found.outer != 1 or b.s.dot
         panel = Panel(made, ix.lit(0), *((1, p.terms) if along_terms else (self.most, 1)))
         lines = Lines(at.first, self.most, panel, at.count, filled=False)
-        o = Operand(b, p, p.right, b.dtype(p))
+        o = TileOperand(b, p, p.right, b.dtype(p))
         (stage_along if along_terms else stage)(o, [lines])
         return panel.turned()
 

@@ -20,7 +20,7 @@ from autofuse.kernel.tiles.block import TileBlock
 from autofuse.kernel.tiles.factors import in_boxes
 from autofuse.kernel.tiles.panels import factor, matrix_of, symbol, walk_terms
 from autofuse.kernel.tiles.parts import RightPanel, TileRun, asked_ahead
-from autofuse.kernel.tiles.staging import Lines, Operand, stage, stage_pairs, stage_tiles
+from autofuse.kernel.tiles.staging import Lines, TileOperand, stage, stage_pairs, stage_tiles
 from autofuse.ops import index as ix
 from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Expr
@@ -68,11 +68,11 @@ def packed_left(b: TileBlock, p: Contraction, of_row: RowFrame | None = None) ->
 def copied_left(b: TileBlock, p: Contraction, cut: int, number: Expr) -> LeftOf:
     """The rows of a block, copied here: those of their terms that are in block `number` of `cut`
     (0: all)."""
-    o = Operand(b, p, p.left, b.factor_dtype(p), cut, number)
+    o = TileOperand(b, p, p.left, b.factor_dtype(p), cut, number)
     return _in_tiles(b, o) if b.pair_unit(p) else _in_slabs(b, o)
 
 
-def _in_slabs(b: TileBlock, o: Operand) -> LeftOf:
+def _in_slabs(b: TileBlock, o: TileOperand) -> LeftOf:
     """Rows side by side in slabs of whole register tiles, term by term."""
     high, buffer = b.s.slab, b.e.local(o.dtype, b.height * o.most, "left")
 
@@ -86,7 +86,7 @@ def _in_slabs(b: TileBlock, o: Operand) -> LeftOf:
     return lambda tile: Panel(buffer, start(tile.first), 1, high)
 
 
-def _in_tiles(b: TileBlock, o: Operand) -> LeftOf:
+def _in_tiles(b: TileBlock, o: TileOperand) -> LeftOf:
     """Rows as tiles of TILE_TERMS terms, with zeros behind the last."""
     depth = -(-o.most // TILE_TERMS) * TILE_TERMS
     buffer = b.e.local(o.dtype, b.height * depth, "left")
@@ -172,7 +172,7 @@ def fill(
 ) -> Panel:  # fmt: skip
     """Copy the present terms of `count` columns of the right operand into a buffer, from `begin`
     on, each with zeros up to `width` columns, as they are multiplied."""
-    unit, o = b.pair_unit(p), Operand(b, p, p.right, b.factor_dtype(p), cut, number)
+    unit, o = b.pair_unit(p), TileOperand(b, p, p.right, b.factor_dtype(p), cut, number)
     panel = Panel(buffer, begin, 2 * width if unit else width)
     lines = Lines(column, count, panel)
     if unit:
@@ -201,7 +201,7 @@ def rights_across(b: TileBlock, p: Contraction, cut: int, number: Expr) -> Right
         return Lines(ix.iadd(b.first_column, run.first), run.count, panel)
 
     runs = map(lines, b.panels(b.first_column, b.columns, b.width))
-    o, lying = Operand(b, p, p.right, b.dtype(p), cut, number), right_in_memory(b, p)
+    o, lying = TileOperand(b, p, p.right, b.dtype(p), cut, number), right_in_memory(b, p)
     if lying is not None and lying.outer == 1 and not rest:
         # Row by row, each from its first to its last column.
         stage(o, runs)

@@ -18,7 +18,7 @@ from autofuse.kernel.elements.values import ElementSource, Frame, everywhere, th
 from autofuse.kernel.ir.emit import LoweringError
 from autofuse.kernel.ir.types import Panel
 from autofuse.kernel.tiles.block import TileBlock
-from autofuse.kernel.tiles.epilogue import Cell, IndexOf, epilogue
+from autofuse.kernel.tiles.epilogue import IndexOf, TileCell, epilogue
 from autofuse.kernel.tiles.operands import left_in_memory, packed_left, right_panel
 from autofuse.kernel.tiles.panels import column_number, left_index, symbol
 from autofuse.kernel.tiles.parts import Scratch, TileRun, covering
@@ -77,7 +77,7 @@ def _epilogue(
 ) -> None:
     """What follows a product of which no whole row is kept."""
 
-    def known(cell: Cell) -> tuple[Frame, IndexOf]:
+    def known(cell: TileCell) -> tuple[Frame, IndexOf]:
         frame = frame_of_row(b, done, ix.iadd(tile.first, cell.row), cell.at_row)
         index = b.index_at(p, b.items(cell.at_row), cell.at_column)
         at = ix.iadd(ix.imul(cell.row, own.stride), cell.column)

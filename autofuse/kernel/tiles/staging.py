@@ -1,4 +1,4 @@
-"""The copier of operands: what is copied is an `Operand`, a `Panel` says how it lies in scratch.
+"""The copier of operands: what is copied is an `TileOperand`, a `Panel` says how it lies in scratch.
 
 Lines of an operand are the rows of a left one and the columns of a right one. Lanes run along
 lines, so that a term of all of them is one vector (the packed blocks of BLIS; Van Zee, van de
@@ -25,7 +25,7 @@ from autofuse.plan.schedules.tiles import Contraction
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class TileOperand:
     """An operand of a product of a block, as it is copied."""
 
     b: TileBlock
@@ -96,7 +96,7 @@ class Lines:
     filled: bool = True
 
 
-def stage(o: Operand, runs: Iterable[Lines]) -> None:
+def stage(o: TileOperand, runs: Iterable[Lines]) -> None:
     """Copy the present terms of some lines, one term after another, lanes along lines."""
     b, e, frame = o.b, o.b.e, o.b.base.fresh()
     own = e.open("k", o.most)
@@ -114,7 +114,7 @@ def stage(o: Operand, runs: Iterable[Lines]) -> None:
     e.close("serial", own, o.terms)
 
 
-def stage_along(o: Operand, runs: Iterable[Lines]) -> None:
+def stage_along(o: TileOperand, runs: Iterable[Lines]) -> None:
     """Copy all terms of some lines, one line after another, lanes along terms."""
     e = o.b.e
     for lines in runs:
@@ -126,7 +126,7 @@ def stage_along(o: Operand, runs: Iterable[Lines]) -> None:
         e.close("serial", line, lines.there or ix.lit(lines.count))
 
 
-def stage_pairs(o: Operand, lines: Lines, unit: int, lying: Panel | None) -> None:
+def stage_pairs(o: TileOperand, lines: Lines, unit: int, lying: Panel | None) -> None:
     """Copy lines, two terms of a line side by side, with zeros behind the last term, up to
     a multiple of `unit`, and the last line. `lying` is how all lines lie in memory as they are
     stored (terms along `inner`), if they do."""
@@ -146,7 +146,7 @@ def stage_pairs(o: Operand, lines: Lines, unit: int, lying: Panel | None) -> Non
         e.close("serial", step, rest)
 
 
-def _chosen_pairs(o: Operand, lines: Lines) -> None:
+def _chosen_pairs(o: TileOperand, lines: Lines) -> None:
     """Pairs of terms that are read, or computed, one by one."""
     b, e, p, panel = o.b, o.b.e, o.p, lines.panel
     odd = p.terms % 2 == 1
@@ -172,7 +172,7 @@ def _chosen_pairs(o: Operand, lines: Lines) -> None:
     e.close("serial", step, covering(o.terms, 2))
 
 
-def _turned_pairs(o: Operand, lines: Lines, lying: Panel) -> None:
+def _turned_pairs(o: TileOperand, lines: Lines, lying: Panel) -> None:
     """Pairs that lie in memory, line by line, go through registers term by term."""
     e, panel, extent = o.b.e, lines.panel, ix.idiv(o.terms, 2)
     source = replace(lying.moved(lines.first, o.term(ix.lit(0))), inner=2, whole=None)
@@ -186,7 +186,7 @@ def _turned_pairs(o: Operand, lines: Lines, lying: Panel) -> None:
         e.close("serial", step, extent)
 
 
-def stage_tiles(o: Operand, first: Expr, count: int, panel: Panel) -> None:
+def stage_tiles(o: TileOperand, first: Expr, count: int, panel: Panel) -> None:
     """Copy `count` lines from the `first` on as AMX reads them: 32 terms of one line after another,
     then the next 32 terms, with zeros behind the last."""
     b, e = o.b, o.b.e

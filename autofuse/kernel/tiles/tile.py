@@ -18,7 +18,7 @@ from autofuse.kernel.ir.emit import Emitter, LoweringError
 from autofuse.kernel.ir.types import Local, Panel, statements
 from autofuse.kernel.tiles.block import TileBlock
 from autofuse.kernel.tiles.edges import row_tiles
-from autofuse.kernel.tiles.epilogue import Cell, IndexOf, at_items, epilogue
+from autofuse.kernel.tiles.epilogue import IndexOf, TileCell, at_items, epilogue
 from autofuse.kernel.tiles.fragment_online import emit_fragments
 from autofuse.kernel.tiles.lanes import TileLanes
 from autofuse.kernel.tiles.online import emit_online
@@ -222,7 +222,7 @@ def _epilogue(
 ) -> None:  # fmt: skip
     """What follows the products of a tile."""
 
-    def known(cell: Cell) -> tuple[Frame, IndexOf]:
+    def known(cell: TileCell) -> tuple[Frame, IndexOf]:
         items, frame = b.items(cell.at_row, cell.at_column), b.base.fresh()
         for p in b.tiles.products:
             own = places[p.node]

@@ -22,7 +22,7 @@ from autofuse.kernel.cuda.wgmma import (
 )
 from autofuse.kernel.ir.fragment import FragmentProduct, WarpRole
 from autofuse.kernel.ir.fragment import StagedPanel as Staged
-from autofuse.kernel.text.cuda.ring import AWAIT_FULL, Ring
+from autofuse.kernel.text.cuda.ring import AWAIT_FULL, StageRing
 from autofuse.kernel.text.cuda.tile import Spell
 from autofuse.kernel.text.cuda.wgmma import describe
 
@@ -44,11 +44,11 @@ class FragmentGroups:
     own: Settings
 
     @property
-    def ring(self) -> Ring:
+    def ring(self) -> StageRing:
         """The place of the last panel that is asked for before one is announced is that of the one
         two before, so a group may have the next panel while another has the last."""
         stages = max(2, self.own.stages)
-        return Ring(stages, stages - 2, eager=True)
+        return StageRing(stages, stages - 2, eager=True)
 
     @property
     def registers(self) -> RegisterDeal:

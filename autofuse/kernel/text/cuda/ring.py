@@ -28,7 +28,7 @@ def ring_prologue(stages: int, filling: int, emptying: int) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class StageRing:
     """Prints what the threads of a warpgroup do that fills stages as long as the kernel runs."""
 
     stages: int

@@ -35,7 +35,7 @@ from autofuse.kernel.ir.types import (
     statements,
 )
 from autofuse.kernel.text.cuda.parts import reads
-from autofuse.kernel.text.cuda.ring import Ring
+from autofuse.kernel.text.cuda.ring import StageRing
 from autofuse.kernel.text.cuda.tile import Spell
 from autofuse.kernel.text.cuda.wgmma import GroupText, fetching_registers
 
@@ -68,8 +68,8 @@ class TurnRoles:
         return registers(self.own.threads, self.own.blocks, kept)
 
     @property
-    def ring(self) -> Ring:
-        return Ring(self.tile.stages, self.tile.under_way)
+    def ring(self) -> StageRing:
+        return StageRing(self.tile.stages, self.tile.under_way)
 
     @property
     def team(self) -> Team:

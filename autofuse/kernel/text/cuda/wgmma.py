@@ -30,7 +30,7 @@ from autofuse.kernel.ir.instructions import INSTRUCTIONS
 from autofuse.kernel.ir.types import Kernel, TileProduct
 from autofuse.kernel.text.cuda.boxes import NAMES, BoxText, boxes_alone, prefetched
 from autofuse.kernel.text.cuda.copies import CopyText
-from autofuse.kernel.text.cuda.ring import AWAIT_EMPTY, AWAIT_FULL, Ring, ring_prologue
+from autofuse.kernel.text.cuda.ring import AWAIT_EMPTY, AWAIT_FULL, StageRing, ring_prologue
 from autofuse.kernel.text.cuda.sums import SumsText
 from autofuse.kernel.text.cuda.tile import Spell
 from autofuse.kernel.text.dialects import CUDA
@@ -119,8 +119,8 @@ class GroupText:
         return registers(self.team.size, self.blocks, kept)
 
     @property
-    def ring(self) -> Ring:
-        return Ring(self.tile.stages, self.tile.under_way)
+    def ring(self) -> StageRing:
+        return StageRing(self.tile.stages, self.tile.under_way)
 
     # --- the group that fetches -------------------------------------------------------------------
 
