@@ -17,7 +17,7 @@ from autofuse.kernel.elements.values import Frame, memory
 from autofuse.kernel.ir.emit import Emitter
 from autofuse.kernel.ir.types import Kernel, Panel, Param
 from autofuse.kernel.tiles.block import TileBlock
-from autofuse.kernel.tiles.parts import TileSettings
+from autofuse.kernel.tiles.parts import TermBlock, TileSettings
 from autofuse.kernel.tiles.staging import (
     Lines,
     TileOperand,
@@ -58,7 +58,7 @@ def scratch(
     frame = Frame(graph, emitter, dict(sources))
     b = TileBlock(graph, forms[0], tiles, emitter, frame, {}, TileSettings.of(LaunchConfig()))
     (p,) = tiles.products
-    copy(TileOperand(b, p, p.left if left else p.right, DType.F32, cut, ix.lit(number)))
+    copy(TileOperand(b, p, p.left if left else p.right, DType.F32, TermBlock(cut, ix.lit(number))))
     ins = [Param(name, DType.F32, graph.type_of(v).size, "in") for v, name in names.items()]
     kernel = Kernel("k", (*ins, Param("out0", DType.F32, ROOM, "out")), emitter.body)
     (found,) = run(kernel, [LEFT, RIGHT])

@@ -23,7 +23,14 @@ from autofuse.kernel.tiles.factors import (
     instruction_of,
     paired_terms,
 )
-from autofuse.kernel.tiles.parts import RightPanel, Scratch, TileRun, TileSettings
+from autofuse.kernel.tiles.parts import (
+    ALL_TERMS,
+    RightPanel,
+    Scratch,
+    TermBlock,
+    TileRun,
+    TileSettings,
+)
 from autofuse.kernel.tiles.tail import Tail, blocks, tail_of
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -186,15 +193,14 @@ class TileBlock:
         self.e.close("lane", lane, ix.lit(count))
 
     @contextmanager
-    def term_blocks(self, terms: int, cut: int) -> Iterator[tuple[Expr, Expr | None]]:
-        """A loop over blocks of terms: the number of the block, and whether it is the last (None:
-        there is but one)."""
+    def term_blocks(self, terms: int, cut: int) -> Iterator[tuple[TermBlock, Expr | None]]:
+        """A loop over blocks of terms, and whether one is the last (None: there is but one)."""
         if not 0 < cut < terms:
-            yield ix.lit(0), None
+            yield ALL_TERMS, None
             return
         blocks = -(-terms // cut)
         number = self.e.open("q", blocks)
-        yield number, Call("eq", (number, ix.lit(blocks - 1)), DType.BOOL)
+        yield TermBlock(cut, number), Call("eq", (number, ix.lit(blocks - 1)), DType.BOOL)
         self.e.close("serial", number, ix.lit(blocks))
 
     @contextmanager
@@ -257,19 +263,19 @@ class TileBlock:
             with self.only(Call("gt", (panels, ix.lit(full)), DType.BOOL)):
                 yield TileRun(ix.lit(full * self.s.columns), rest)
 
-    def block_terms(self, p: Contraction, cut: int, number: Expr) -> Expr:
+    def count_terms(self, p: Contraction, block: TermBlock) -> Expr:
         """Terms of the present block."""
-        if not cut:
+        if not block.cut:
             return self.needed_terms.get(p.node, ix.lit(p.terms))
-        return self.count_of(ix.imul(number, cut), p.terms, cut)
+        return self.count_of(block.first, p.terms, block.cut)
 
     def multiply(
         self, p: Contraction, tile: TileRun, target: Panel, left: Panel, right: RightPanel,
-        cut: int, number: Expr,
+        block: TermBlock,
     ) -> None:  # fmt: skip
         """One register tile: sums go on where terms come in several blocks."""
-        rows, columns, terms = tile.count, right.width, self.block_terms(p, cut, number)
-        dtype, fresh, panel = self.factor_dtype(p), not cut, right.panel
+        rows, columns, terms = tile.count, right.width, self.count_terms(p, block)
+        dtype, fresh, panel = self.factor_dtype(p), not block.cut, right.panel
         if self.tail is not None:
             left, panel, terms = self.tail.part_of(left, panel)
         made = TileProduct(rows, columns, terms, target, left, panel, dtype, fresh)
@@ -283,6 +289,6 @@ class TileBlock:
         yield row, self.e.let_index(ix.iadd(self.first_row, row), "m", self.rows)
         self.e.close("serial", row, self.count_of(self.first_row, self.rows, self.height))
 
-    def left_panel(self, left: Panel, cut: int, number: Expr, tile: TileRun) -> Panel:
+    def left_panel(self, left: Panel, block: TermBlock, tile: TileRun) -> Panel:
         """The rows of a tile in the present block of terms."""
-        return left.moved(tile.first, ix.imul(number, cut))
+        return left.moved(tile.first, block.first)

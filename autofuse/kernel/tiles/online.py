@@ -24,7 +24,7 @@ from autofuse.kernel.tiles.operands import (
     right_matrix,
     right_panel,
 )
-from autofuse.kernel.tiles.parts import TileRun, covering
+from autofuse.kernel.tiles.parts import TermBlock, TileRun, covering
 from autofuse.kernel.tiles.rows import KeptRows, emit_rest
 from autofuse.kernel.tiles.running import Running, lanes
 from autofuse.kernel.tiles.staging import Lines, TileOperand, stage, stage_along
@@ -266,11 +266,12 @@ class _OnePass:
     ) -> None:
         """A product that has the columns as its terms goes on by one block of them."""
         b, p, own = self.b, self.products[fold.node], self.running.sums[fold.node]
+        block = TermBlock(self.most, at.number)
         for panel in self._panels(p):
             lying = None if b.s.pack or p.node in b.packed else lying_right(
-                b, p, panel.first, panel.count, self.most, at.number
+                b, p, panel.first, panel.count, block
             )  # fmt: skip
-            right = lying or right_panel(b, p, panel.first, panel.count, self.most, at.number)
+            right = lying or right_panel(b, p, panel.first, panel.count, block)
             for tile in self._row_tiles(run):
                 target = Panel(own.buffer, b.place(own, tile.first, panel.first), own.stride)
                 inside = ix.isub(tile.first, run.first)

@@ -19,7 +19,7 @@ from autofuse.kernel.ir.types import Panel
 from autofuse.kernel.tiles.block import TileBlock
 from autofuse.kernel.tiles.factors import in_boxes
 from autofuse.kernel.tiles.panels import factor, matrix_of, symbol, walk_terms
-from autofuse.kernel.tiles.parts import RightPanel, TileRun, asked_ahead
+from autofuse.kernel.tiles.parts import ALL_TERMS, RightPanel, TermBlock, TileRun, asked_ahead
 from autofuse.kernel.tiles.staging import Lines, TileOperand, stage, stage_pairs, stage_tiles
 from autofuse.ops import index as ix
 from autofuse.ops.pull import Index
@@ -65,10 +65,9 @@ def packed_left(b: TileBlock, p: Contraction, of_row: RowFrame | None = None) ->
     return Panel(buffer, ix.lit(0), p.terms, 1)
 
 
-def copied_left(b: TileBlock, p: Contraction, cut: int, number: Expr) -> LeftOf:
-    """The rows of a block, copied here: those of their terms that are in block `number` of `cut`
-    (0: all)."""
-    o = TileOperand(b, p, p.left, b.factor_dtype(p), cut, number)
+def copied_left(b: TileBlock, p: Contraction, block: TermBlock) -> LeftOf:
+    """The rows of a block, copied here: those of their terms that are in a block of them."""
+    o = TileOperand(b, p, p.left, b.factor_dtype(p), block)
     return _in_tiles(b, o) if b.pair_unit(p) else _in_slabs(b, o)
 
 
@@ -117,21 +116,21 @@ def right_in_memory(b: TileBlock, p: Contraction, stored: bool = False) -> Panel
 
 
 def right_panel(
-    b: TileBlock, p: Contraction, column: Expr, count: int, cut: int, number: Expr,
+    b: TileBlock, p: Contraction, column: Expr, count: int, block: TermBlock,
     dot: bool = False,
 ) -> RightPanel:  # fmt: skip
     """The right operand of one panel: as it lies (`dot`: term by term), or packed."""
     if p.node in b.packed:
-        return _beforehand(b, p, column, count, cut, number)
+        return _beforehand(b, p, column, count, block)
     if not b.pair_unit(p) and (dot or not packs(b, p, count)):
-        found = lying_right(b, p, column, count, cut, number, dot)
+        found = lying_right(b, p, column, count, block, dot)
         if found is not None:
             return found
-    unit, depth = b.pair_unit(p), cut or p.terms
+    unit, depth = b.pair_unit(p), block.cut or p.terms
     width = padded(count) if unit else panel_width(count, b.s.columns)
     size = -(-depth // unit) * unit * width if unit else depth * width
     buffer = b.e.local(b.factor_dtype(p), size, "panel")
-    return RightPanel(fill(b, p, buffer, ix.lit(0), column, count, width, cut, number), width)
+    return RightPanel(fill(b, p, buffer, ix.lit(0), column, count, width, block), width)
 
 
 def packs(b: TileBlock, p: Contraction, count: int) -> bool:
@@ -143,7 +142,7 @@ def packs(b: TileBlock, p: Contraction, count: int) -> bool:
 
 
 def lying_right(
-    b: TileBlock, p: Contraction, column: Expr, count: int, cut: int, number: Expr,
+    b: TileBlock, p: Contraction, column: Expr, count: int, block: TermBlock,
     dot: bool = False,
 ) -> RightPanel | None:  # fmt: skip
     """A panel of the right operand as it lies, columns (`dot`: terms) next to each other."""
@@ -151,28 +150,28 @@ def lying_right(
     near = found is not None and (found.inner if dot else found.outer) == 1
     if found is None or not (near or b.instruction(p)):
         return None
-    panel = found.moved(column, ix.imul(number, cut)).turned()
-    return RightPanel(replace(panel, ahead=asked_ahead(panel, count, cut, b.width)), count)
+    panel = found.moved(column, block.first).turned()
+    return RightPanel(replace(panel, ahead=asked_ahead(panel, count, block.cut, b.width)), count)
 
 
 def _beforehand(
-    b: TileBlock, p: Contraction, column: Expr, count: int, cut: int, number: Expr
+    b: TileBlock, p: Contraction, column: Expr, count: int, block: TermBlock
 ) -> RightPanel:
     """A panel that was packed by a kernel of its own (`pack_panels.py`)."""
     buffer, packed = b.packed[p.node]
     width = packed.columns if count == packed.columns else packed.last
-    start = ix.iadd(packed.start(b.matrix, column), ix.imul(number, cut * width))
+    start = ix.iadd(packed.start(b.matrix, column), ix.imul(block.first, width))
     outer = 2 * width if packed.unit != 1 else width
     return RightPanel(Panel(buffer, start, outer), width)
 
 
 def fill(
     b: TileBlock, p: Contraction, buffer: str, begin: Expr, column: Expr, count: int, width: int,
-    cut: int = 0, number: Expr = ix.lit(0),  # noqa: B008 - frozen
+    block: TermBlock = ALL_TERMS,
 ) -> Panel:  # fmt: skip
     """Copy the present terms of `count` columns of the right operand into a buffer, from `begin`
     on, each with zeros up to `width` columns, as they are multiplied."""
-    unit, o = b.pair_unit(p), TileOperand(b, p, p.right, b.factor_dtype(p), cut, number)
+    unit, o = b.pair_unit(p), TileOperand(b, p, p.right, b.factor_dtype(p), block)
     panel = Panel(buffer, begin, 2 * width if unit else width)
     lines = Lines(column, count, panel)
     if unit:
@@ -182,16 +181,14 @@ def fill(
     return panel
 
 
-def rights_across(b: TileBlock, p: Contraction, cut: int, number: Expr) -> RightOf:
+def rights_across(b: TileBlock, p: Contraction, block: TermBlock) -> RightOf:
     """The panels of a product in the present block of terms, packed as a whole before the first
     tile of rows where `right_panel` would pack each by itself. A tile of rows then meets one panel
     after another: it stays in the nearest cache, and what is read and written beside the product
     lies in long runs of few rows, not in a column of short ones."""
     if b.pair_unit(p) or not packs(b, p, b.s.columns):
-        return lambda run: right_panel(
-            b, p, ix.iadd(b.first_column, run.first), run.count, cut, number
-        )
-    terms, step = cut or p.terms, b.s.columns
+        return lambda run: right_panel(b, p, ix.iadd(b.first_column, run.first), run.count, block)
+    terms, step = block.cut or p.terms, b.s.columns
     rest = b.columns % step
     whole = -(-b.width // step) * step if not rest else b.width // step * step + step
     buffer = b.e.local(b.dtype(p), terms * whole, "panel")
@@ -201,7 +198,7 @@ def rights_across(b: TileBlock, p: Contraction, cut: int, number: Expr) -> Right
         return Lines(ix.iadd(b.first_column, run.first), run.count, panel)
 
     runs = map(lines, b.panels(b.first_column, b.columns, b.width))
-    o, lying = TileOperand(b, p, p.right, b.dtype(p), cut, number), right_in_memory(b, p)
+    o, lying = TileOperand(b, p, p.right, b.dtype(p), block), right_in_memory(b, p)
     if lying is not None and lying.outer == 1 and not rest:
         # Row by row, each from its first to its last column.
         stage(o, runs)

@@ -107,6 +107,22 @@ class TileRun:
 
 
 @dataclass(frozen=True, slots=True)
+class TermBlock:
+    """A block of terms: the most terms of one (0: all are in it), and which it is."""
+
+    cut: int
+    number: Expr
+
+    @property
+    def first(self) -> Expr:
+        """The number of its first term."""
+        return ix.imul(self.number, self.cut)
+
+
+ALL_TERMS = TermBlock(0, ix.lit(0))
+
+
+@dataclass(frozen=True, slots=True)
 class Scratch:
     """Rows of a product in scratch: `stride` elements from one to the next."""
 

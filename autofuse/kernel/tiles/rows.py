@@ -21,7 +21,7 @@ from autofuse.kernel.tiles.block import TileBlock
 from autofuse.kernel.tiles.epilogue import IndexOf, TileCell, epilogue
 from autofuse.kernel.tiles.operands import left_in_memory, packed_left, right_panel
 from autofuse.kernel.tiles.panels import column_number, left_index, symbol
-from autofuse.kernel.tiles.parts import Scratch, TileRun, covering
+from autofuse.kernel.tiles.parts import ALL_TERMS, Scratch, TileRun, covering
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.pull import Index
@@ -63,12 +63,12 @@ def _emit_last(b: TileBlock, p: Contraction, done: KeptRows) -> None:
     """The last product, and what follows it for each tile while it is in the nearest cache."""
     left = _left(b, p, done)
     for panel in b.panels(ix.lit(0), p.width, p.width):
-        right = right_panel(b, p, panel.first, panel.count, 0, ix.lit(0))
+        right = right_panel(b, p, panel.first, panel.count, ALL_TERMS)
         stride = padded(panel.count)
         for tile in b.row_tiles():
             own = Scratch(b.e.local(b.dtype(p), tile.count * stride, "acc"), stride)
             target = Panel(own.buffer, ix.lit(0), stride)
-            b.multiply(p, tile, target, b.left_panel(left, 0, ix.lit(0), tile), right, 0, ix.lit(0))
+            b.multiply(p, tile, target, b.left_panel(left, ALL_TERMS, tile), right, ALL_TERMS)
             _epilogue(b, p, done, tile, panel, own)
 
 
@@ -115,13 +115,13 @@ def _whole_rows(b: TileBlock, p: Contraction, left: Panel, done: KeptRows) -> Sc
         if cut
         else Scratch(b.e.local(b.dtype(p), b.height * stride, "acc"), stride)
     )
-    with b.term_blocks(p.terms, cut) as (number, _):
+    with b.term_blocks(p.terms, cut) as (block, _):
         for panel in _panels(b, p, done):
-            right = right_panel(b, p, panel.first, panel.count, cut, number)
+            right = right_panel(b, p, panel.first, panel.count, block)
             for tile in b.row_tiles():
                 target = Panel(own.buffer, b.place(own, tile.first, panel.first), own.stride)
-                at = b.left_panel(left, cut, number, tile)
-                b.multiply(p, tile, target, at, right, cut, number)
+                at = b.left_panel(left, block, tile)
+                b.multiply(p, tile, target, at, right, block)
     return own
 
 

@@ -1,4 +1,4 @@
-"""The copier of operands: what is copied is an `TileOperand`, a `Panel` says how it lies in scratch.
+"""The copier of operands: a `TileOperand` is what is copied, a `Panel` how it lies in scratch.
 
 Lines of an operand are the rows of a left one and the columns of a right one. Lanes run along
 lines, so that a term of all of them is one vector (the packed blocks of BLIS; Van Zee, van de
@@ -15,7 +15,7 @@ from autofuse.kernel.ir.emit import narrow
 from autofuse.kernel.ir.types import Panel, Transpose
 from autofuse.kernel.tiles.block import TileBlock
 from autofuse.kernel.tiles.panels import factor, term_loops
-from autofuse.kernel.tiles.parts import covering
+from autofuse.kernel.tiles.parts import ALL_TERMS, TermBlock, covering
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.pull import Index
@@ -34,33 +34,31 @@ class TileOperand:
     side: int
     # What it is copied as.
     dtype: DType
-    # The most terms of a block of them (0: all), and the number of the present block (None: there
-    # are no blocks).
-    cut: int = 0
-    number: Expr | None = None
+    # The present block of terms (None: there are no blocks).
+    block: TermBlock | None = None
 
     @property
     def most(self) -> int:
         """The most terms that are copied at once."""
-        return self.cut or self.p.terms
+        return self.present.cut or self.p.terms
 
     @property
     def terms(self) -> Expr:
         """Terms of the present block."""
-        return self.b.block_terms(self.p, self.cut, self.first)
+        return self.b.count_terms(self.p, self.present)
 
     @property
-    def first(self) -> Expr:
-        return ix.lit(0) if self.number is None else self.number
+    def present(self) -> TermBlock:
+        return self.block or ALL_TERMS
 
     def term(self, own: Expr) -> Expr:
         """The number of a term that has the number `own` in the present block."""
-        return ix.iadd(ix.imul(self.first, self.cut), own)
+        return ix.iadd(self.present.first, own)
 
     def named(self, own: Expr) -> Expr:
         """The same, as a name where terms come in blocks."""
         term = self.term(own)
-        return term if self.number is None else self.b.e.let_index(term, "t", self.p.terms)
+        return term if self.block is None else self.b.e.let_index(term, "t", self.p.terms)
 
     def index(self, line: Expr) -> Index:
         """The output index of a line, which is given its name here."""

@@ -30,7 +30,7 @@ from autofuse.kernel.tiles.operands import (
     right_panel,
     rights_across,
 )
-from autofuse.kernel.tiles.parts import RightPanel, Scratch, TileRun, TileSettings
+from autofuse.kernel.tiles.parts import RightPanel, Scratch, TermBlock, TileRun, TileSettings
 from autofuse.kernel.tiles.patches import PatchedProduct, patched
 from autofuse.kernel.tiles.rows import emit_rows
 from autofuse.kernel.tiles.walk import WalkedProduct, copied_runs, walkers, whole_taps
@@ -97,58 +97,56 @@ def _emit_columns(b: TileBlock) -> None:
     cut = whole_taps(-(-cut // unit) * unit, max(terms), ways)
     cut = cut if cut < max(terms) else 0
     shared = {p.node: b.zeroed(p, _stride(b, b.width)) for p in products} if cut else {}
-    with b.term_blocks(max(terms), cut) as (number, last):
+    with b.term_blocks(max(terms), cut) as (block, last):
         here: dict[int, LeftOf] = {}
         for p in own:
             known = lefts.get(p.node)
             here[p.node] = (
-                copied_left(b, p, cut, number)
-                if known is None
-                else partial(b.left_panel, known, cut, number)
+                copied_left(b, p, block) if known is None else partial(b.left_panel, known, block)
             )
-        work = _Columns(b, walking, here, shared, cut)
+        work = _Columns(b, walking, here, shared, block)
         if b.s.across:
-            work.emit_across(number, last)
+            work.emit_across(last)
         else:
-            work.emit_down(number, last)
+            work.emit_down(last)
 
 
 @dataclass(frozen=True)
 class _Columns:
     """The register tiles of a block whose columns are parallel axes. Of `walking` products patches
-    are read where they lie, of others there are `lefts`; sums are `shared` by blocks of `cut`
-    terms."""
+    are read where they lie, of others there are `lefts`; sums are `shared` by blocks of
+    terms, of which this is one."""
 
     b: TileBlock
     walking: Mapping[int, WalkedProduct | PatchedProduct]
     lefts: Mapping[int, LeftOf]
     shared: Mapping[int, Scratch]
-    cut: int
+    block: TermBlock
 
-    def emit_down(self, number: Expr, last: Expr | None) -> None:
+    def emit_down(self, last: Expr | None) -> None:
         """A panel meets all rows; what follows a tile comes right after it."""
         b = self.b
         for panel in b.panels(b.first_column, b.columns, b.width):
             column = ix.iadd(b.first_column, panel.first)
             rights = {
-                p.node: right_panel(b, p, column, panel.count, self.cut, number, b.s.dot)
+                p.node: right_panel(b, p, column, panel.count, self.block, b.s.dot)
                 for p in b.tiles.products
             }
             for tile in row_tiles(b):
                 places = self.places(tile, panel.count)
-                self.multiply(tile, panel, places, rights, number, ix.lit(0))
+                self.multiply(tile, panel, places, rights, ix.lit(0))
                 with b.only(last if b.tail is None else self.joined(tile, panel, places)):
                     _epilogue(b, tile, panel, places, self.start(tile, panel, ix.lit(0)))
 
-    def emit_across(self, number: Expr, last: Expr | None) -> None:
+    def emit_across(self, last: Expr | None) -> None:
         """A tile of rows meets all panels; what follows runs along all columns of the block."""
         b = self.b
-        panels = {p.node: rights_across(b, p, self.cut, number) for p in b.tiles.products}
+        panels = {p.node: rights_across(b, p, self.block) for p in b.tiles.products}
         for tile in b.row_tiles():
             places = self.places(tile, b.width)
             for panel in b.panels(b.first_column, b.columns, b.width):
                 rights = {node: panel_of(panel) for node, panel_of in panels.items()}
-                self.multiply(tile, panel, places, rights, number, panel.first)
+                self.multiply(tile, panel, places, rights, panel.first)
             with b.only(last):
                 for run in b.panels(b.first_column, b.columns, b.width, b.width):
                     _epilogue(b, tile, run, places, self.start(tile, run, run.first))
@@ -175,15 +173,15 @@ class _Columns:
 
     def start(self, tile: TileRun, run: TileRun, own: Expr) -> Callable[[Scratch], Expr]:
         """Where sums of a tile begin: in the block where terms come in several, else at `own`."""
-        if not self.cut:
+        if not self.block.cut:
             return lambda place: own
         return lambda place: self.b.place(place, tile.first, run.first)
 
     def multiply(
         self, tile: TileRun, panel: TileRun, places: Mapping[int, Scratch],
-        rights: Mapping[int, RightPanel], number: Expr, own: Expr,
+        rights: Mapping[int, RightPanel], own: Expr,
     ) -> None:  # fmt: skip
-        """One register tile of every product in the block of terms `number`."""
+        """One register tile of every product."""
         b, begin = self.b, self.start(tile, panel, own)
         for p in b.tiles.products:
             place, right = places[p.node], rights[p.node]
@@ -191,9 +189,9 @@ class _Columns:
             if p.node in self.walking:
                 column = ix.iadd(b.first_column, panel.first)
                 walker = self.walking[p.node]
-                walker.multiply(tile, panel.count, target, right, column, self.cut, number)
+                walker.multiply(tile, panel.count, target, right, column, self.block)
                 continue
-            b.multiply(p, tile, target, self.lefts[p.node](tile), right, self.cut, number)
+            b.multiply(p, tile, target, self.lefts[p.node](tile), right, self.block)
 
 
 def _stride(b: TileBlock, columns: int) -> int:

@@ -11,7 +11,7 @@ from autofuse.kernel.ir.types import Panel, TileProduct
 from autofuse.kernel.ir.walk import ALWAYS, Walk
 from autofuse.kernel.tiles.block import TileBlock
 from autofuse.kernel.tiles.operands import left_in_memory
-from autofuse.kernel.tiles.parts import RightPanel, TileRun
+from autofuse.kernel.tiles.parts import RightPanel, TermBlock, TileRun
 from autofuse.kernel.tiles.walks import Way, inside, span, steps, way_of
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -53,16 +53,16 @@ class WalkedProduct:
 
     def multiply(
         self, tile: TileRun, count: int, target: Panel, right: RightPanel, column: Expr,
-        cut: int, number: Expr,
+        block: TermBlock,
     ) -> None:  # fmt: skip
-        """One tile of `count` columns from `column` on, at block `number` of `cut` terms."""
+        """One tile of `count` columns from `column` on, at a block of terms."""
         width = count if self.p.diagonal else right.width
-        run = min(cut or self.way.run, self.way.run)
+        run = min(block.cut or self.way.run, self.way.run)
         made = TileProduct(
             tile.count, width, ix.lit(run), target, Panel(self.way.buffer, ix.lit(0), 0,
-            self.way.inner), right.panel, self.b.dtype(self.p), not cut,
+            self.way.inner), right.panel, self.b.dtype(self.p), not block.cut,
         )  # fmt: skip
-        taps, at = self._taps(cut, number)
+        taps, at = self._taps(block)
         first = ix.iadd(self.b.first_row, tile.first)
         in_line, rows = self._line(first, tile.count, column)
         even: Expr = _NEVER
@@ -92,9 +92,9 @@ class WalkedProduct:
         walk = Walk(taps, starts, there, self.way.across, zeros, needed)
         self.b.e.put(replace(made, walk=walk))
 
-    def _taps(self, cut: int, number: Expr) -> tuple[_Taps, _Place]:
+    def _taps(self, block: TermBlock) -> tuple[_Taps, _Place]:
         """The loops over the taps of a block of terms, and the position in all of them."""
-        way, e = self.way, self.b.e
+        way, e, cut, number = self.way, self.b.e, block.cut, block.number
         if not cut:
             loops = tuple((Sym(e.fresh("p"), DType.I64, n), ix.lit(n)) for n in way.taps)
             return loops, _Place(tuple(sym for sym, _ in loops))
@@ -180,9 +180,10 @@ def _copy_row(
     """A row whose terms are in scratch from `first` on. Of one that is not `whole` some terms are
     in padding, where they are zero."""
     with _each_tap(b, way, first) as (taps, place):
+        skipped: Expr = _NOTHING
+        count: Expr = ix.lit(way.run)
         if whole:
             (start,) = steps(b.base, p, way, taps, [index]).starts
-            count, skipped = ix.lit(way.run), _NOTHING
         else:
             found = span(b.base, p, way, taps, index)
             start, count, skipped = found.start, b.e.let(found.count), b.e.let(found.first)
