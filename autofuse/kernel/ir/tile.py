@@ -98,37 +98,41 @@ class BoxCopies:
 @dataclass(frozen=True, slots=True)
 class TileProduct:
     """target[r, c] (+)= sum over k < extent of left[r, k] * right[k, c], for r < rows and c <
-    columns: one register tile, which all lanes compute together. `fresh` starts from zero.
-
-    `dtype` is F32, F64 or I32, and what all three hold, or in C BF16: then `target` is F32, terms
-    of `left` are neighbours, and a row of `right` holds pairs of terms, those of a column together.
-    Columns of `target` and `right` are neighbours (`inner` is 1), and all `columns` of them may be
-    read and written; in C terms may be neighbours in both operands instead (`text/c/dot.py`). With
-    `lanes` it is as many products, those of an element neighbours (`text/c/lanes.py`). A `walk`
-    says where rows of `left` start instead of its `start` and `outer`: in C each of the taps of a
-    `Walk` has `extent` terms, and so many rows of `right`; tensor cores have `Patches`. Through the
-    Local `stage` ("": none) a GPU fetches operands. Tensor cores (instructions `mma`) multiply F16,
-    BF16, F32 or I8 in any order; of I8 `target` is I32, and the left and the right factors may be
-    U8 (`from_zero`). Of their `rows` so many are `there` (None: all), at least one; others have
-    sums of zero, or of whatever rows lie there where the left operand is copied in `boxes`, which
-    each operand of warpgroups may be. `alone`: one warpgroup computes it while others have other
-    grid iterations."""
+    columns: one register tile, which all lanes compute together."""
 
     rows: int
     columns: int
+    # How many terms there are; with a `Walk`, in each of its taps.
     extent: Expr
+    # Columns are neighbours (`inner` is 1), and all `columns` may be read and written.
     target: Panel
     left: Panel
+    # Columns are neighbours, as in `target`; in C terms may be neighbours in both operands instead
+    # (`text/c/dot.py`).
     right: Panel
+    # F32, F64 or I32, and what all three panels hold. In C also BF16: then `target` is F32, terms
+    # of `left` are neighbours, and a row of `right` holds pairs of terms, those of a column
+    # together. Tensor cores multiply F16, BF16, F32 or I8 in any order; of I8 `target` is I32.
     dtype: DType
+    # Sums start from zero.
     fresh: bool
+    # The Local through which a GPU fetches operands ("": none).
     stage: str = ""
+    # With lanes it is as many products, those of an element neighbours (`text/c/lanes.py`).
     lanes: int = 0
+    # Where rows of `left` start instead of its `start` and `outer`: in C a `Walk`, whose taps have
+    # `extent` rows of `right` each; tensor cores have `Patches`.
     walk: Walk | Patches | None = None
+    # The instruction class of tensor cores, or AMX ("": vectors multiply).
     mma: str = ""
+    # Whether the left and the right factor of I8 are U8.
     from_zero: tuple[bool, bool] = (False, False)
+    # How many of the `rows` are there (None: all), at least one. Others have sums of zero, or of
+    # whatever rows lie there where the left operand is copied in boxes. Tensor cores only.
     there: Expr | None = None
+    # One warpgroup computes it while others have other grid iterations.
     alone: bool = False
+    # How the left and the right operand of warpgroups are copied in boxes (None: they are not).
     boxes: tuple[BoxCopies | None, BoxCopies | None] = (None, None)
 
     @property
