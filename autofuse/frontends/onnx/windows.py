@@ -11,9 +11,9 @@ import numpy as np
 
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.onnx.types import STANDARD, OnnxCall, OnnxRule, OnnxRules
+from autofuse.graph.composites import activations, moves, windows
 from autofuse.graph.composites import layers as composites
 from autofuse.graph.composites import math as composites_math
-from autofuse.graph.composites import moves, windows
 from autofuse.graph.composites import scatter as composites_scatter
 from autofuse.graph.composites.layers import require_float
 from autofuse.graph.types import Value
@@ -162,7 +162,7 @@ def _causal_conv(c: OnnxCall) -> tuple[Value, Value]:
     attrs = conv_attrs(1, stride=(1,), low=(0,), high=(0,), rhs_dilation=(1,), groups=channels)
     found = _with_bias(c, w.op("conv", whole, kernel, **attrs))
     if c.attr("activation", "none") != "none":
-        found = composites.silu(w, found)
+        found = activations.silu(w, found)
     return found, w.part(whole, 2, length, length + kept)
 
 
