@@ -17,8 +17,6 @@ _NAN_OF_NAN = {
     "log1p", "logistic", "max", "min", "mul", "neg", "reciprocal", "rsqrt", "sin", "sqrt", "sub",
     "tan", "tanh",
 }  # fmt: skip
-# f(-x) is -f(x), to the last bit.
-_ODD = ("asin", "atan", "erf", "sin", "sinh", "tan", "tanh")
 
 
 @rule("nan-of-a-sign", "LLVM InstSimplify fcmp uno (fneg, fabs)", "isnan")
@@ -90,7 +88,7 @@ def limits_as_clamp(draft: Draft, at: int) -> Replacement:
 
 def _ascending(draft: Draft, low: Value, high: Value) -> bool:
     first, last = draft.uniform(low), draft.uniform(high)
-    return first is not None and last is not None and bool(first <= last)
+    return first is not None and last is not None and float(first) < float(last)
 
 
 @rule("selects-as-clamp", "LLVM InstCombine (min and max as selects of comparisons)", "select")
@@ -109,15 +107,15 @@ def selects_as_clamp(draft: Draft, at: int) -> Replacement:
     return draft.add("clamp", x, low, high)
 
 
-@rule("odd-function", "LLVM InstCombine / LibCallSimplifier (sin(-x), tan(-x))", *_ODD)
-def odd_function(draft: Draft, at: int) -> Replacement:
-    """f(-x) -> -f(x), f(-x * c) -> -f(x * c)."""
-    x, op = draft[at].inputs[0], draft[at].op
+@rule("erf-of-negation", "LLVM LibCallSimplifier (of odd functions: sin(-x), tan(-x))", "erf")
+def erf_of_negation(draft: Draft, at: int) -> Replacement:
+    """erf(-x) -> -erf(x), erf(-x * c) -> -erf(x * c)."""
+    x = draft[at].inputs[0]
     if draft.is_op(x, "neg"):
-        return draft.add("neg", draft.add(op, draft.operand(x)))
+        return draft.add("neg", draft.add("erf", draft.operand(x)))
     if draft.is_op(x, "mul") and draft.is_op(draft.operand(x), "neg"):
         y, factor = draft[x.node].inputs
-        return draft.add("neg", draft.add(op, draft.add("mul", draft.operand(y), factor)))
+        return draft.add("neg", draft.add("erf", draft.add("mul", draft.operand(y), factor)))
     return None
 
 

@@ -140,8 +140,8 @@ def group_norm(
     grouped = w.reshape(wide(w, v), (shape[0], groups, -1))
     found = w.reshape(layer_norm(w, grouped, eps=eps, axes=2), shape)
     around = (-1, *(1 for _ in shape[2:]))
-    laid = (None if p is None else w.reshape(p, around) for p in (scale, bias))
-    return _scaled(w, found, *laid, w.dtype(v))
+    scale, bias = (None if p is None else w.reshape(p, around) for p in (scale, bias))
+    return _scaled(w, found, scale, bias, w.dtype(v))
 
 
 def batch_norm(
