@@ -16,14 +16,12 @@ from autofuse.graph.composites import layers as composites
 from autofuse.graph.composites import math as composites_math
 from autofuse.graph.composites import scatter as composites_scatter
 from autofuse.graph.composites.layers import require_float
-from autofuse.graph.composites.pooling import PoolSpec, mean_pool, pool
+from autofuse.graph.composites.pooling import Ends, PoolSpec, mean_pool, pool
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter, Shape
 from autofuse.ops.convolution import MOST_SPATIAL, conv_attrs
 from autofuse.ops.dtypes import DType
 from autofuse.ops.sliding import Sliding
-
-Ends = list[tuple[int, int]]
 
 
 def _each(c: OnnxCall, name: str, count: int, plain: int) -> tuple[int, ...]:
