@@ -55,12 +55,10 @@ def _spatial(array: TracedArray, channels_last: bool) -> tuple[int, ...]:
 def _pooled(which: str, array: TracedArray, channels_last: bool, **numbers: Any) -> TracedArray:
     from autofuse.graph.composites import pooling
 
-    spec, spatial = pooling.PoolSpec(**numbers), _spatial(array, channels_last)
+    spec = pooling.PoolSpec(spatial=_spatial(array, channels_last), **numbers)
     if which == "mean":
-        return current().write(pooling.mean_pool, array, spec, spatial)
-    return current().write(
-        lambda w, x: pooling.pool(w, which, x, spec, spatial), array
-    )  # fmt: skip
+        return current().write(pooling.mean_pool, array, spec)
+    return current().write(lambda w, x: pooling.pool(w, which, x, spec), array)
 
 
 def max_pool(

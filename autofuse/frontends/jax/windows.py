@@ -43,20 +43,16 @@ def _spec(eqn: Any) -> PoolSpec:
     return PoolSpec(
         _ints(p["window_dimensions"]), _ints(p["window_strides"]),
         [_ints(ends) for ends in p["padding"]], _ints(p.get("window_dilation", ones)),
-        holes=_ints(p.get("base_dilation", ones)),
+        holes=_ints(p.get("base_dilation", ones)), spatial=range(len(ones)),
     )  # fmt: skip
 
 
-def _pooled(w: GraphWriter, kind: str, eqn: Any, x: Value) -> Value:
-    return pool(w, kind, x, _spec(eqn), range(len(w.shape(x))))
-
-
 def _window_attrs(w: GraphWriter, eqn: Any, x: Value) -> dict[str, Shape]:
-    return windows.attrs_of(_spec(eqn).along(w.shape(x)))
+    return windows.attrs_of(_spec(eqn).over(w.shape(x)))
 
 
 def _reduce_window(kind: str) -> PrimitiveRule:
-    return lambda w, eqn, x: _pooled(w, kind, eqn, x)
+    return lambda w, eqn, x: pool(w, kind, x, _spec(eqn))
 
 
 def _any_reduce_window(w: GraphWriter, eqn: Any, *values: Value) -> Value:
@@ -73,7 +69,7 @@ def _any_reduce_window(w: GraphWriter, eqn: Any, *values: Value) -> Value:
         raise FrontendError("it combines truth values")
     neutral = {"sum": 0, "prod": 1, "max": lowest(dtype).value, "min": highest(dtype).value}
     kind = _COMBINERS[name]
-    found = _pooled(w, kind, eqn, x)
+    found = pool(w, kind, x, _spec(eqn))
     if known is not None and np.all(known == np.asarray(neutral[kind], known.dtype)):
         return found
     return w.map(_JOINED[kind], start, found)

@@ -263,6 +263,8 @@ TORCH_ELEMENTWISE: dict[str, TorchRule] = {
     "aten.empty.memory_format": _uninitialised,
     "aten.empty_permuted.default": _uninitialised,
     "aten.empty_strided.default": _uninitialised,
+    "aten.fmax.default": lambda c: computed(c, _ignoring_nan("max"), "self", "other"),
+    "aten.fmin.default": lambda c: computed(c, _ignoring_nan("min"), "self", "other"),
     "aten.full.default": _full("fill_value"),
     "aten.full_like.default": _full("fill_value"),
     "aten.gelu.default": _gelu,

@@ -17,8 +17,8 @@ from autofuse.graph.writer import Shape
 from autofuse.ops.dtypes import DType
 
 
-def _spec(c: TorchCall, spatial: int) -> PoolSpec:
-    """The windows along the last `spatial` axes."""
+def _spec(c: TorchCall, shape: Shape, spatial: int) -> PoolSpec:
+    """The windows along the last `spatial` axes of `shape`."""
 
     def each(name: str, plain: int) -> tuple[int, ...]:
         found = tuple(map(int, c.given.get(name) or (plain,)))
@@ -28,12 +28,8 @@ def _spec(c: TorchCall, spatial: int) -> PoolSpec:
     return PoolSpec(
         each("kernel_size", 1), each("stride", 1) if c["stride"] else None, each("padding", 0),
         each("dilation", 1), bool(c["ceil_mode"]), bool(c.given.get("count_include_pad")),
-        None if divisor is None else int(divisor),
+        None if divisor is None else int(divisor), spatial=range(len(shape) - spatial, len(shape)),
     )  # fmt: skip
-
-
-def _last(shape: Shape, spatial: int) -> range:
-    return range(len(shape) - spatial, len(shape))
 
 
 def _max_pool(spatial: int) -> TorchRule:
@@ -42,7 +38,7 @@ def _max_pool(spatial: int) -> TorchRule:
     def rule(c: TorchCall) -> tuple[Value, Value]:
         w, x = c.w, c.value("self")
         shape = w.shape(x)
-        attrs = windows.attrs_of(_spec(c, spatial).over(shape, _last(shape, spatial)))
+        attrs = windows.attrs_of(_spec(c, shape, spatial).over(shape))
         inner = shape[len(shape) - spatial :]
         numbers = w.reshape(w.iota((math.prod(inner),), DType.I32, 0), inner)
         at = windows.picked(w, w.spread(numbers, shape), x, attrs)
@@ -54,15 +50,14 @@ def _max_pool(spatial: int) -> TorchRule:
 def _max_pool_backward(c: TorchCall) -> Value:
     """Where the largest elements were is found again, so that it need not be kept."""
     w, g, x = c.w, c.value("grad_output"), c.value("self")
-    axes = _spec(c, 2).over(w.shape(x), _last(w.shape(x), 2))
+    axes = _spec(c, w.shape(x), 2).over(w.shape(x))
     return windows.extremum_windows_grad(w, g, x, windows.attrs_of(axes))
 
 
 def _avg_pool(spatial: int) -> TorchRule:
     def rule(c: TorchCall) -> Value:
         x = c.value("self", c.out.dtype.compute)
-        at = _last(c.w.shape(x), spatial)
-        return c.w.cast(mean_pool(c.w, x, _spec(c, spatial), at), c.out.dtype)
+        return c.w.cast(mean_pool(c.w, x, _spec(c, c.w.shape(x), spatial)), c.out.dtype)
 
     return rule
 
@@ -70,7 +65,7 @@ def _avg_pool(spatial: int) -> TorchRule:
 def _avg_pool_backward(spatial: int) -> TorchRule:
     def rule(c: TorchCall) -> Value:
         g, shape = c.value("grad_output", c.out.dtype.compute), c.shape("self")
-        found = mean_pool_grad(c.w, g, _spec(c, spatial), shape, _last(shape, spatial))
+        found = mean_pool_grad(c.w, g, _spec(c, shape, spatial), shape)
         return c.w.cast(found, c.out.dtype)
 
     return rule

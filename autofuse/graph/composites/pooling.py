@@ -40,6 +40,7 @@ class PoolSpec:
     * `count_padding`: places of the padding are counted in means, what hangs over it is not.
     * `divisor`: means divide by it, however many places count.
     * `holes`: the image has so many places for each element, the others are empty.
+    * `spatial`: the axes along which windows slide; None: all but the first two.
     """
 
     window: PerAxis
@@ -50,26 +51,26 @@ class PoolSpec:
     count_padding: bool = False
     divisor: int | None = None
     holes: PerAxis = 1
+    spatial: Sequence[int] | None = None
 
     def along(self, extents: Sequence[int]) -> list[Sliding]:
         """The windows along axes of `extents`. Raises GraphError for numbers that do not fit."""
         axes = self._padded(extents)
         return [_rounded_up(axis) for axis in axes] if self.ceil_mode else axes
 
-    def over(self, shape: Sequence[int], spatial: Sequence[int] | None = None) -> list[Sliding]:
-        """The windows along every axis of `shape`: those of `spatial` (None: all but the first
-        two), and single elements along the others."""
-        at = range(2, len(shape)) if spatial is None else spatial
+    def over(self, shape: Sequence[int]) -> list[Sliding]:
+        """The windows along every axis of `shape`, of single elements along those not spatial."""
+        at = range(2, len(shape)) if self.spatial is None else self.spatial
         found = [Sliding(n) for n in shape]
         for axis, sliding in zip(at, self.along([shape[a] for a in at]), strict=True):
             found[axis] = sliding
         return found
 
-    def counted(self, shape: Sequence[int], spatial: Sequence[int] | None = None) -> Ends:
+    def counted(self, shape: Sequence[int]) -> Ends:
         """The (low, high) places around every axis that count in means."""
         plain = replace(self, ceil_mode=False)
         none = not self.count_padding
-        return [(0, 0) if none else (a.low, a.high) for a in plain.over(shape, spatial)]
+        return [(0, 0) if none else (a.low, a.high) for a in plain.over(shape)]
 
     def _padded(self, extents: Sequence[int]) -> list[Sliding]:
         count = len(extents)
@@ -99,49 +100,31 @@ def _rounded_up(axis: Sliding) -> Sliding:
     return replace(axis, high=max(high, axis.high))
 
 
-def pool(
-    w: GraphWriter, kind: str, x: Value, spec: PoolSpec, spatial: Sequence[int] | None = None
-) -> Value:
+def pool(w: GraphWriter, kind: str, x: Value, spec: PoolSpec) -> Value:
     """The sum, prod, max or min (`kind`) of each window."""
-    return w.op(f"reduce_window_{kind}", x, **attrs_of(spec.over(w.shape(x), spatial)))
+    return w.op(f"reduce_window_{kind}", x, **attrs_of(spec.over(w.shape(x))))
 
 
-def mean_pool(
-    w: GraphWriter, x: Value, spec: PoolSpec, spatial: Sequence[int] | None = None
-) -> Value:
+def mean_pool(w: GraphWriter, x: Value, spec: PoolSpec) -> Value:
     """The mean of each window: of its elements alone, or with zeros for padding that counts. Of
     whole numbers it is cut."""
-    wide = w.cast(x, w.dtype(x).compute)
-    shares = pool_shares(w, pool(w, "sum", wide, spec, spatial), spec, w.shape(x), spatial)
-    return w.cast(shares, w.dtype(x))
+    total = pool(w, "sum", w.cast(x, w.dtype(x).compute), spec)
+    return w.cast(_pool_shares(w, total, spec, w.shape(x)), w.dtype(x))
 
 
-def mean_pool_grad(
-    w: GraphWriter,
-    g: Value,
-    spec: PoolSpec,
-    shape: Sequence[int],
-    spatial: Sequence[int] | None = None,
-) -> Value:
+def mean_pool_grad(w: GraphWriter, g: Value, spec: PoolSpec, shape: Sequence[int]) -> Value:
     """The gradient of `mean_pool` with respect to an operand of `shape`, from that of its result,
     both floats."""
-    shares = pool_shares(w, w.cast(g, w.dtype(g).compute), spec, shape, spatial)
-    return w.cast(sum_windows_grad(w, shares, spec.over(shape, spatial)), w.dtype(g))
+    shares = _pool_shares(w, w.cast(g, w.dtype(g).compute), spec, shape)
+    return w.cast(sum_windows_grad(w, shares, spec.over(shape)), w.dtype(g))
 
 
-def pool_shares(
-    w: GraphWriter,
-    v: Value,
-    spec: PoolSpec,
-    shape: Sequence[int],
-    spatial: Sequence[int] | None = None,
-) -> Value:
-    """Values of windows over an image of `shape` divided by how many places count in each. Whole
-    numbers are cut."""
+def _pool_shares(w: GraphWriter, v: Value, spec: PoolSpec, shape: Sequence[int]) -> Value:
+    """Values of windows over an image of `shape` divided by how many places count in each."""
     if spec.divisor is not None:
         return _share(w, v, spec.divisor)
-    axes, ends = spec.over(shape, spatial), spec.counted(shape, spatial)
-    counts = [_counted(axis, *pair) for axis, pair in zip(axes, ends, strict=True)]
+    axes = spec.over(shape)
+    counts = [_counted(axis, *ends) for axis, ends in zip(axes, spec.counted(shape), strict=True)]
     if all((counted == axis.size).all() for counted, axis in zip(counts, axes, strict=True)):
         return _share(w, v, math.prod(axis.size for axis in axes))
     for k, (counted, axis) in enumerate(zip(counts, axes, strict=True)):
