@@ -180,9 +180,18 @@ def _softplus(w: GraphWriter, x: Value, beta: float, limit: float) -> Value:
 
 
 def _log_sigmoid(c: TorchCall) -> tuple[Value | None, ...]:
-    """The buffer that comes with it is for torch's own gradients: ours do not read it."""
-    buffers = (None if t is None else c.w.full(0, t.shape, t.dtype) for t in c.results[1:])
-    return (computed(c, activations.log_sigmoid, "self"), *buffers)
+    """And exp(-|x|), which torch's gradient reads; empty on devices where it does not."""
+
+    def power(w: GraphWriter, x: Value) -> Value:
+        return w.map("exp", w.map("neg", w.map("abs", x)))
+
+    kept = [
+        None if t is None else c.w.full(0, t.shape, t.dtype) if not t.size else computed(
+            c, power, "self"
+        )
+        for t in c.results[1:]
+    ]  # fmt: skip
+    return (computed(c, activations.log_sigmoid, "self"), *kept)
 
 
 def _hardtanh(c: TorchCall) -> Value:
