@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from autofuse.plan.networks import plan_to_networkx, to_networkx
     from autofuse.serving.bundle import open_bundle
     from autofuse.serving.compiling import compile
+    from autofuse.tuning import TuneOptions as TuneOptions
     from autofuse.tuning import best_plan, compare, tune
 
 __all__ = [
     "AutofuseError",
     "Graph",
+    "TuneOptions",
     "__version__",
     "best_plan",
     "compare",
@@ -54,6 +56,7 @@ __all__ = [
 _SOURCES: dict[str, tuple[str, str | None]] = {
     "AutofuseError": ("autofuse.errors", "AutofuseError"),
     "Graph": ("autofuse.graph.types", "Graph"),
+    "TuneOptions": ("autofuse.tuning", "TuneOptions"),
     "best_plan": ("autofuse.tuning", "best_plan"),
     "compare": ("autofuse.tuning", "compare"),
     "compile": ("autofuse.serving.compiling", "compile"),

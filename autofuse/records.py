@@ -5,7 +5,7 @@ Times are microseconds (`_us`) for runs and seconds (`_s`) for tuning.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from autofuse.errors import Blame as Blame
@@ -29,6 +29,8 @@ class Failure:
     blame: Blame = Blame.CANDIDATE
 
 
+# Microseconds that a plan takes at least where a gap is worked out.
+_LEAST_US = 1e-6
 CHECKED, UNVERIFIED, WRONG = "checked", "not verified", "wrong"
 
 
@@ -154,42 +156,70 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """The incumbent after some spending: one row per improvement (and one at the end).
+class Proof:
+    """How far from the best a search's plan can be, in microseconds and in fractions (0.02 is 2 %);
+    None is what nobody has proved.
 
-    `search_floor_us` is what no plan of the kernels that the search enumerated can be below at the
-    launches it tried, and `search_gap` how far the planned one may be above that (0.02 is 2 %);
-    `residual_us` is the incumbent's end-to-end median minus the sum of its kernels' medians.
-    `bound_us` is what no plan whatever can be below."""
+    There are two gaps:
+
+    * the gap of this search, `search_gap`, is 1 - `search_floor_us` / `planned_us`, and 1 where
+      there is no plan. `planned_us` adds up the times of the planned kernels. No plan of the
+      kernels that the search enumerated, at the launches that it tried, is below the floor;
+      `certificate` says whether that holds for the "whole" graph or "per window";
+    * the gap to the bound, `gap_of`, is 1 - `bound_us` / the time of a plan. No plan whatever is
+      below the bound (`cost.least.graph_bound_us`), be it of kernels or launches that were never
+      tried, as far as the calibrated peaks hold.
+
+    `residual_us` is the plan's end-to-end time less the sum of its kernels' times. The database
+    keeps neither `planned_us` nor `certificate`, and the floor with events only."""
+
+    search_floor_us: float | None = None
+    search_gap: float | None = None
+    residual_us: float | None = None
+    bound_us: float | None = None
+    planned_us: float | None = None
+    certificate: str | None = None
+
+    def searched(self, search_floor_us: float, planned_us: float | None) -> Proof:
+        """This proof with another floor for another plan. The floor is never above the plan."""
+        if planned_us is None:
+            return replace(self, search_floor_us=search_floor_us, planned_us=None, search_gap=1.0)
+        search_floor_us = min(search_floor_us, planned_us)
+        gap = 1 - search_floor_us / max(planned_us, _LEAST_US)
+        return replace(self, search_floor_us=search_floor_us, planned_us=planned_us, search_gap=gap)
+
+    def gap_of(self, us: float | None) -> float | None:
+        """The fraction of a time that no plan whatever can save; 0 where it is below the bound."""
+        if self.bound_us is None or us is None or not us > 0:
+            return None
+        return max(0.0, 1 - self.bound_us / us)
+
+
+UNPROVED = Proof()
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """The incumbent after some spending, and what was proved by then: one row per improvement (and
+    one at the end)."""
 
     trial: int
     spent: Cost
     best_us: float
     candidate_digest: str
     origin: str
-    search_floor_us: float | None = None
-    search_gap: float | None = None
-    residual_us: float | None = None
-    bound_us: float | None = None
+    proof: Proof = UNPROVED
 
     @property
     def bound_gap(self) -> float | None:
         """How far the incumbent may be above the best plan there is."""
-        return gap_to(self.bound_us, self.best_us)
-
-
-def gap_to(bound_us: float | None, us: float | None) -> float | None:
-    """The fraction of a time that no plan whatever can save; 0 where it is not above the bound."""
-    if bound_us is None or us is None or not us > 0:
-        return None
-    return max(0.0, 1 - bound_us / us)
+        return self.proof.gap_of(self.best_us)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionResult:
-    """How a tuning session ended; `baselines` maps a baseline name to its candidate digest.
-
-    `search_gap`, `residual_us` and `bound_us` are those of the best plan, as in an Event."""
+    """How a tuning session ended; `baselines` maps a baseline name to its candidate digest, and
+    `proof` is of the best plan. `finished`: nobody stopped it."""
 
     strategy: str
     seed: int
@@ -202,9 +232,49 @@ class SessionResult:
     baselines: tuple[tuple[str, str], ...]
     verdicts: tuple[Verdict, ...]
     finished: bool
-    search_gap: float | None = None
-    residual_us: float | None = None
-    bound_us: float | None = None
+    proof: Proof = UNPROVED
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """The trips of one value through memory per call of a plan: bytes written by its kernel and
+    read by its `readers`, which are kernels.
+
+    `place` names it: its node and, inside a host loop, the loop's; `source` says that it is
+    an input or constant of the graph, which no plan writes."""
+
+    place: str
+    op: str
+    type: str
+    source: bool
+    written_bytes: int
+    read_bytes: int
+    readers: int
+
+    @property
+    def bytes(self) -> int:
+        return self.written_bytes + self.read_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a plan costs per call, apart from time. The bytes of `trips` add up to all bytes moved.
+    `recomputed` counts the additional computations of nodes in more than one kernel,
+    `recomputed_flops` their arithmetic; `peak_bytes` are intermediates alive at once."""
+
+    kernels: int
+    launches: int
+    read_bytes: int
+    written_bytes: int
+    flops: float
+    recomputed: int
+    recomputed_flops: float
+    peak_bytes: int
+    trips: tuple[Trip, ...]
+
+    @property
+    def bytes(self) -> int:
+        return self.read_bytes + self.written_bytes
 
 
 @dataclass(frozen=True, slots=True)

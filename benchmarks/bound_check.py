@@ -101,8 +101,7 @@ def timed_rows(
 
 def _allowed(peaks: Calibration, candidate: Candidate) -> Calibration:
     """The peaks that bound kernels which may do with arithmetic what these do."""
-    launches = (*candidate.launches, *(one for body in candidate.bodies for one in body))
-    if not any(map(is_relaxed, launches)):
+    if not any(map(is_relaxed, candidate.launches)):
         return peaks
     return replace(peaks, latency=reassociated(peaks.latency))
 
@@ -110,8 +109,7 @@ def _allowed(peaks: Calibration, candidate: Candidate) -> Calibration:
 def by_one_thread(graph: Graph) -> Candidate:
     """Whatever is legal merged, each kernel run by one thread, which disturbs times least."""
     found = fused_candidate(graph, timed_device("cpu").space)
-    bodies = tuple(tuple(map(_alone, launches)) for launches in found.bodies)
-    return replace(found, launches=tuple(map(_alone, found.launches)), bodies=bodies)
+    return replace(found, launches=tuple(one.changed(_alone) for one in found.launches))
 
 
 def _alone(launch: LaunchConfig) -> LaunchConfig:

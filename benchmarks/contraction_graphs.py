@@ -10,7 +10,8 @@ from functools import singledispatch
 import autofuse.frontends.array_api as xp
 from autofuse.frontends.array_api.array import TracedArray
 from autofuse.frontends.array_api.tracer import spec, trace
-from autofuse.graph.composites.layers import dot, gelu, silu
+from autofuse.graph.composites.activations import gelu, silu
+from autofuse.graph.composites.layers import dot
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from autofuse.report.svg import time_text
+from autofuse.units import time_text
 from benchmarks.table import geomean
 
 Row = Mapping[str, Any]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from autofuse.report.svg import ratio_text, seconds_text, tag, time_text, words
+from autofuse.report.svg import tag, words
+from autofuse.units import ratio_text, seconds_text, time_text
 from benchmarks.peers_cuda import CUDA_COLUMNS
 
 Data = Mapping[str, Any]

@@ -24,7 +24,7 @@ from autofuse.measure.workload import Workload
 from autofuse.simplify import normal_form
 from autofuse.tuning import best_plan, plan_named, tune
 from autofuse.tuning.plans import FUSED
-from autofuse.tuning.together import time_together
+from autofuse.tuning.together import Interleaving, time_together
 from autofuse.zoo import ZOO, zoo_graph
 from autofuse.zoo.kernels import black_scholes, layer_norm_gelu, rms_norm_residual, softmax
 from benchmarks.handwritten import CARTPOLE, VARIANTS, cartpole_program
@@ -243,10 +243,8 @@ def cartpole(context: Context, seconds: float) -> Iterator[Data]:
     } | _by_hand(context, graph, left / 3)
     yield {"kernels": list(artifacts)}
     with Worker(Workload(graph), hardware=kind.timer) as worker:
-        together = time_together(
-            worker, artifacts, blocks=5, rounds=6, sampling=Sampling("cold"),
-            limit_s=left / 2, single_limit_s=left / 4,
-        )  # fmt: skip
+        how = Interleaving(blocks=5, rounds=6, limit_s=left / 2, single_limit_s=left / 4)
+        together = time_together(worker, artifacts, Sampling("cold"), how)
     failures = {name: failure.message for name, failure in together.failures.items()}
     comparison = together.comparison
     if comparison is None:

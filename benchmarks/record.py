@@ -334,9 +334,7 @@ class _Recorder:
         self, plan: FusionPlan, keys: Sequence[str], launches: Mapping[str, LaunchConfig],
         only: str = "",
     ) -> bool:  # fmt: skip
-        candidate = Candidate(
-            plan, tuple(launches[key] for key in keys), ((),) * len(keys), "record"
-        )
+        candidate = Candidate(plan, tuple(launches[key] for key in keys), "record")
         fresh = [k for k in dict.fromkeys(keys) if (k, launches[k]) not in self.kernels]
         built = build(self.device.backend, self.graph, candidate)
         share = round(built.compile_s / len(keys), 4)

@@ -28,6 +28,7 @@ from autofuse.records import (
     Failure,
     FailureKind,
     Measurement,
+    Proof,
     SessionResult,
     Timing,
     Verdict,
@@ -159,7 +160,7 @@ class _Filler:
         self, session: int, trial: int, spent: Cost, us: float, digest_: str, origin: str
     ) -> None:
         bound = 0.25 * self.us
-        event = Event(trial, spent, us, digest_, origin, None, 0.0, None, bound)
+        event = Event(trial, spent, us, digest_, origin, Proof(search_gap=0.0, bound_us=bound))
         self.store.add_event(session, event)
 
     def _add(

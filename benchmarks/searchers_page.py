@@ -5,18 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from autofuse.report.svg import (
-    Scale,
-    drawing,
-    label,
-    path,
-    scale,
-    seconds_text,
-    steps,
-    tag,
-    time_text,
-    words,
-)
+from autofuse.report.svg import Scale, drawing, label, path, scale, steps, tag, words
+from autofuse.units import seconds_text, time_text
 from benchmarks.searchers import SpaceResult
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _PLOT = 520.0, 48.0, 12.0, 26.0, 240.0

@@ -29,7 +29,7 @@ from autofuse.sources import load_source
 from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.evaluate import build
 from autofuse.tuning.plans import best_plan
-from autofuse.tuning.together import time_together
+from autofuse.tuning.together import Interleaving, time_together
 
 RUNS = (100, 1_000_000)
 BLOCKS, ROUNDS = 5, 12
@@ -119,10 +119,8 @@ def _together(
     sampling = Sampling(cache_state("auto", graph, device))
     with Worker(Workload(graph), hardware=device.timer) as worker:
         artifacts = {d: a for d, a in built.items() if a is not None}
-        found = time_together(
-            worker, artifacts, blocks=BLOCKS, rounds=ROUNDS, sampling=sampling,
-            limit_s=LIMIT_S, single_limit_s=LIMIT_S,
-        )  # fmt: skip
+        how = Interleaving(BLOCKS, ROUNDS, limit_s=LIMIT_S, single_limit_s=LIMIT_S)
+        found = time_together(worker, artifacts, sampling, how)
     if found.comparison is None or len(found.names) < len(different):
         raise BenchError("a tuned plan does not run any more")
     samples = dict(zip(found.names, found.comparison.samples, strict=True))

@@ -186,7 +186,7 @@ def _proof(name: str, size: str, budget_s: float, db: str | None) -> Proof:
 
     def watch(state: Progress) -> None:
         nonlocal closed_s
-        if state.search_gap is None or state.search_gap > CLOSED:
+        if state.proof.search_gap is None or state.proof.search_gap > CLOSED:
             closed_s = None
         elif closed_s is None:
             closed_s = time.perf_counter() - begun
@@ -196,8 +196,8 @@ def _proof(name: str, size: str, budget_s: float, db: str | None) -> Proof:
         progress=watch,
     )  # fmt: skip
     return Proof(
-        budget_s, found.search_gap, found.planned_us, found.search_floor_us, closed_s,
-        found.certificate,
+        budget_s, found.search_gap, found.proof.planned_us, found.proof.search_floor_us, closed_s,
+        found.proof.certificate,
         found.trials, found.measured, found.best_record.kernels or 0,
         found.counts.get("classes", 0), found.notes,
     )  # fmt: skip

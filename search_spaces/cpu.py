@@ -73,6 +73,7 @@ from search_spaces.launch import (
     LaunchSpace,
     as_written,
     choose_settings,
+    chosen_inside,
     divisors,
     first_option,
     kernel_kind,
@@ -185,7 +186,8 @@ class CpuLaunchSpace(LaunchSpace):
         made = choose_settings(C_LAUNCH, kind, asked, chooser, prefix)
         if kind != GEMM and made.get(C_IMPL.name) == GENERATED:
             del made[C_IMPL.name]  # what is no product is a kernel anyway
-        return canonical_launch(C_LAUNCH, made)
+        inner = chosen_inside(self, graph, group, chooser, prefix)
+        return replace(canonical_launch(C_LAUNCH, made), inner=inner)
 
     def _implementations(
         self, graph: Graph, group: FusionGroup, kind: str, threads: int, facts: TileFacts | None

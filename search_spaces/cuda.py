@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -58,6 +58,7 @@ from search_spaces.launch import (
     Offer,
     as_written,
     choose_settings,
+    chosen_inside,
     divisors,
     first_option,
     kernel_kind,
@@ -165,7 +166,8 @@ class CudaLaunchSpace:
             made[WAVE.name] = self.limits.sms
         if kind == PRODUCT and made.get(IMPL.name) == GENERATED:
             del made[IMPL.name]  # what is no product is a kernel anyway
-        return canonical_launch(CUDA_LAUNCH, made)
+        inner = chosen_inside(self, graph, group, chooser, prefix)
+        return replace(canonical_launch(CUDA_LAUNCH, made), inner=inner)
 
 
 def _offer(

@@ -11,6 +11,7 @@ from autofuse.kernel.library.gemm import library_product, library_transform
 from autofuse.kernel.text.dialects import Dialect
 from autofuse.ops.control import is_counted
 from autofuse.ops.spec import Motion
+from autofuse.plan.fusion.groups import host_loop
 from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.parameters import (
     BODY,
@@ -28,6 +29,9 @@ from autofuse.plan.schedules.forms import Form
 from autofuse.plan.schedules.tiles import tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 
+# Where more kernels are asked about at once they share one set of choices for each kind: a sampler
+# would not learn what each wants.
+OWN_CHOICES = 8
 Chooser = Callable[[str, tuple[Setting, ...]], Setting]
 Chosen = Mapping[str, Any]
 # The options of a parameter given what is chosen already, the likely best first; none where it does
@@ -114,6 +118,21 @@ def choose_settings(
         elif options:
             made[name] = options[0]
     return made
+
+
+def chosen_inside(
+    space: LaunchSpace, graph: Graph, group: FusionGroup, chooser: Chooser, prefix: str
+) -> tuple[LaunchConfig, ...]:
+    """The configurations of the groups of a host loop's body, each asked for by itself unless they
+    are many; none of any other group."""
+    if group.body is None:
+        return ()
+    body, _ = host_loop(graph, group)
+    own = len(group.body.groups) <= OWN_CHOICES
+    return tuple(
+        space.choose(body, each, chooser, f"{prefix}{k}" if own else prefix)
+        for k, each in enumerate(group.body.groups)
+    )
 
 
 def first_option(_: str, options: tuple[Setting, ...]) -> Setting:

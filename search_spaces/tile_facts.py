@@ -10,6 +10,7 @@ from autofuse.kernel.elements.values import Frame, memory
 from autofuse.kernel.ir.emit import Emitter
 from autofuse.kernel.tiles.block import TileBlock
 from autofuse.kernel.tiles.lanes import TileLanes
+from autofuse.kernel.tiles.operands import left_in_memory, right_in_memory
 from autofuse.kernel.tiles.parts import TileSettings
 from autofuse.ops.dtypes import DType
 from autofuse.plan.fusion.groups import reads
@@ -67,39 +68,47 @@ Steps = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class TileFacts:
-    """A tile kernel: matrices, rows and columns of each, the most terms, whether columns are local
-    to a row, how many terms products have whose columns may be folded as they come
-    (`plan/schedules/online.py`, 0: there are none), bytes that a block keeps for each row
-    otherwise, bytes of a number, of its widest product how the left and the right operand lie in
-    memory (None: they are
-    computed), whether the results of a batch are neighbours, the type of all factors (None:
-    there are several), how many rows are neighbours along one axis, how many columns products have
-    of which folded ones are the terms, the axes that a lone product sums over, whether the right
-    operand is in panels already, whether no whole row of the last product is kept, how many arrays
-    as large as a product are written, or read beside its factors, the finest relative step of the
-    results, whether terms of both operands are neighbours in memory, as bytes, and of how many
-    products columns are folded at once."""
+    """What a launch space asks about a tile kernel."""
 
+    # Matrices, and rows and columns of each.
     batch: int
     rows: int
     columns: int
+    # The most terms of a product.
     terms: int
+    # Whether columns are local to a row.
     local: bool
+    # The most terms of products whose columns may be folded as they come
+    # (`plan/schedules/online.py`); 0: there are none.
     one_pass: int
+    # Bytes that a block keeps for each row where they are not.
     row_bytes: int
+    # Bytes of a number.
     itemsize: int
+    # How the operands of the widest product lie in memory (None: they are computed).
     left: Steps | None = None
     right: Steps | None = None
+    # Whether the results of a batch are neighbours.
     batch_last: bool = False
+    # The type of all factors (None: there are several).
     factors: DType | None = None
+    # How many rows are neighbours along one axis.
     line: int = 1
+    # Columns of products whose terms are folded columns.
     folded: tuple[int, ...] = ()
+    # The axes that a lone product sums over.
     loops: tuple[int, ...] = ()
+    # Whether the right operand is in panels already.
     packed: bool = False
+    # Whether no whole row of the last product is kept.
     by_tiles: bool = False
+    # Arrays as large as a product that are written, or read beside its factors.
     beside: int = 1
+    # The finest relative step of the results.
     eps: float = 0.0
+    # Whether terms of both operands are neighbours in memory, as bytes.
     bytes_along: bool = False
+    # Products whose columns are folded at once.
     sources: int = 1
 
 
@@ -162,9 +171,7 @@ def _bytes_along(graph: Graph, group: FusionGroup, form: Form, tiles: Tiles) -> 
     if _factors(tiles) is not DType.I8:
         return False
     block = _block(graph, group, form, tiles, LaunchConfig.of(mma=BYTE_MMA))
-    found = [
-        lies(p) for p in tiles.products for lies in (block.left_in_memory, block.right_in_memory)
-    ]
+    found = [lies(block, p) for p in tiles.products for lies in (left_in_memory, right_in_memory)]
     return all(panel is not None and panel.inner == 1 for panel in found)
 
 
@@ -185,7 +192,7 @@ def _lying(
     """How both operands of the widest product lie, and whether a batch is last in all of them."""
     block = _block(graph, group, form, tiles, LaunchConfig())
     widest = max(tiles.products, key=lambda p: p.width * p.terms)
-    found = block.left_in_memory(widest), block.right_in_memory(widest)
+    found = left_in_memory(block, widest), right_in_memory(block, widest)
     left, right = (None if p is None else (p.outer, p.inner) for p in found)
     plain = tiles.groups == 1 and not widest.diagonal
     along = (

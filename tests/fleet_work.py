@@ -14,6 +14,7 @@ import autofuse
 from autofuse.errors import AutofuseError
 from autofuse.fleet.engine import Engine, EngineError, SliceResult, SliceWork, TuneSlice
 from autofuse.fleet.health import Canary
+from autofuse.tuning import TuneOptions
 
 
 def graph(size: int = 3) -> autofuse.Graph:
@@ -21,7 +22,7 @@ def graph(size: int = 3) -> autofuse.Graph:
 
 
 def task(name: str, db: str | None = None) -> TuneSlice:
-    return TuneSlice(name, graph(), "cpu", db, 1.0)
+    return TuneSlice(graph(), TuneOptions(name=name, device="cpu", db=db, budget_s=1.0))
 
 
 def work(given: TuneSlice) -> SliceResult:
@@ -33,7 +34,7 @@ def work(given: TuneSlice) -> SliceResult:
     if given.name == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
     if given.name == "dies once":
-        flag = Path(given.db or "")
+        flag = Path(given.options.db or "")
         if not flag.exists():
             flag.touch()
             os.kill(os.getpid(), signal.SIGKILL)

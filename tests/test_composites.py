@@ -10,9 +10,9 @@ import pytest
 from scipy import special
 
 from autofuse.graph import GraphWriter, Value, evaluate
+from autofuse.graph.composites import activations, moves, random, windows
 from autofuse.graph.composites import layers as c
 from autofuse.graph.composites import math as m
-from autofuse.graph.composites import moves, random, windows
 from autofuse.ops import DType, GraphError
 from autofuse.ops.convolution import conv_attrs
 
@@ -38,9 +38,9 @@ def ops_of(fn: Callable[..., Value], shape: tuple[int, ...], dtype: DType) -> li
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_softmax(axis: int) -> None:
-    found = run(lambda w, x: c.softmax(w, x, axis), X)
+    found = run(lambda w, x: activations.softmax(w, x, axis), X)
     np.testing.assert_allclose(found, special.softmax(X, axis))
-    found = run(lambda w, x: c.log_softmax(w, x, axis), X * 300)
+    found = run(lambda w, x: activations.log_softmax(w, x, axis), X * 300)
     np.testing.assert_allclose(found, special.log_softmax(X * 300, axis), atol=1e-9)
 
 
@@ -88,7 +88,7 @@ def test_batch_norm_of_running_statistics() -> None:
     np.testing.assert_allclose(run(c.batch_norm, X, mean, var), plain)
 
 
-@pytest.mark.parametrize("fn", [c.mean, c.softmax, c.layer_norm, c.logsumexp, c.var])
+@pytest.mark.parametrize("fn", [c.mean, activations.softmax, c.layer_norm, c.logsumexp, c.var])
 def test_half_floats_are_added_up_in_f32(fn: Callable[..., Value]) -> None:
     w = GraphWriter()
     graph = w.build([fn(w, w.input("x", (4, 5), DType.F16))])
@@ -98,7 +98,7 @@ def test_half_floats_are_added_up_in_f32(fn: Callable[..., Value]) -> None:
 
 
 def test_kept_axes_leave_no_reshapes() -> None:
-    for fn in (c.softmax, c.layer_norm, c.rms_norm, c.log_softmax):
+    for fn in (activations.softmax, c.layer_norm, c.rms_norm, activations.log_softmax):
         assert "reshape" not in ops_of(fn, (4, 5), DType.F32)
 
 
@@ -107,10 +107,12 @@ def test_kept_axes_leave_no_reshapes() -> None:
 
 def test_activations() -> None:
     exact = X * special.ndtr(X)
-    np.testing.assert_allclose(run(lambda w, x: c.gelu(w, x, approximate=False), X), exact)
-    np.testing.assert_allclose(run(c.gelu, X), exact, atol=1e-3)
-    np.testing.assert_allclose(run(c.silu, X), X * special.expit(X))
-    np.testing.assert_allclose(run(c.relu, X), np.maximum(X, 0))
+    np.testing.assert_allclose(
+        run(lambda w, x: activations.gelu(w, x, approximate=False), X), exact
+    )
+    np.testing.assert_allclose(run(activations.gelu, X), exact, atol=1e-3)
+    np.testing.assert_allclose(run(activations.silu, X), X * special.expit(X))
+    np.testing.assert_allclose(run(activations.relu, X), np.maximum(X, 0))
 
 
 UNARY: dict[str, tuple[Callable[..., Value], Any, np.ndarray]] = {
@@ -299,7 +301,7 @@ def test_bad_arguments_are_refused() -> None:
     x, n = w.input("x", (2, 3), F64), w.input("n", (2, 3), DType.I32)
     key, stream = w.input("key", (2,), DType.U32), w.input("stream", (), DType.U32)
     with pytest.raises(GraphError, match="axis 2 is out of range"):
-        c.softmax(w, x, 2)
+        activations.softmax(w, x, 2)
     with pytest.raises(GraphError, match="repeat"):
         c.mean(w, x, (0, -2))
     with pytest.raises(GraphError, match="the result is a float, not i32"):

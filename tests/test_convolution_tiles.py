@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_tile import error, launch_of
 
 from autofuse.graph.canonical import canonical
-from autofuse.graph.composites.layers import softmax
+from autofuse.graph.composites.activations import softmax
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
 from autofuse.graph.writer import GraphWriter

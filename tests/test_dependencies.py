@@ -155,6 +155,5 @@ def test_updates_of_unrelated_parameters_may_all_overlap() -> None:
     plan = BASELINES["xla-2026"](graph).plan
     space = CudaLaunchSpace(DEFAULT_TARGET)
     launches = tuple(space.default(graph, group) for group in plan.groups)
-    bodies = ((),) * len(launches)
-    program = cuda_program(graph, Candidate(plan, launches, bodies))
+    program = cuda_program(graph, Candidate(plan, launches))
     assert [place.after for place in places(tuple(singles(program.actions)))] == [()] * 16

@@ -19,7 +19,6 @@ from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
 from autofuse.measure.check.compare import check, reference_of
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.fusion.groups import host_loop
 from autofuse.plan.types import FusionPlan, LaunchConfig
 from search_spaces.cuda import CudaLaunchSpace
 
@@ -38,12 +37,8 @@ def launches(graph: Graph, plan: FusionPlan, rng: np.random.Generator) -> tuple[
 def on_cuda(case: Case, seed: int) -> Case:
     """The same plan, launched as a GPU would be."""
     rng, candidate = np.random.default_rng(seed), case.candidate
-    bodies = tuple(
-        launches(host_loop(case.graph, g)[0], g.body, rng) if g.body else ()
-        for g in candidate.plan.groups
-    )
     own = launches(case.graph, candidate.plan, rng)
-    return replace(case, candidate=replace(candidate, launches=own, bodies=bodies))
+    return replace(case, candidate=replace(candidate, launches=own))
 
 
 def failures(cases: Sequence[Case]) -> list[str]:

@@ -79,9 +79,9 @@ def group_keys(rows: Counter[tuple[str, str, str]]) -> set[str]:
 
 def check_gap(result: TuneResult) -> None:
     assert result.search_gap is not None and 0 <= result.search_gap <= 1
-    assert result.search_floor_us is not None and result.planned_us is not None
-    assert result.search_floor_us <= result.planned_us
-    assert result.search_gap == pytest.approx(1 - result.search_floor_us / result.planned_us)
+    floor_us, planned_us = result.proof.search_floor_us, result.proof.planned_us
+    assert floor_us is not None and planned_us is not None and floor_us <= planned_us
+    assert result.search_gap == pytest.approx(1 - floor_us / planned_us)
 
 
 def check_result(result: TuneResult) -> None:
@@ -117,16 +117,16 @@ def test_the_gap_is_reported_and_kept(tmp_path: Path) -> None:
     result = tune_exactly(db)
     check_result(result)
     check_gap(result)
-    assert result.search_gap == pytest.approx(0, abs=1e-6) and result.certificate == "whole"
+    assert result.search_gap == pytest.approx(0, abs=1e-6) and result.proof.certificate == "whole"
     data = result.to_json()
     assert data["search_gap"] == result.search_gap and data["certificate"] == "whole"
     with Store.open(str(db)) as store:
         (ended,) = store.sessions(digest(normal_form(workload())))
         events = store.events(ended.id)
-    assert ended.result is not None and ended.result.search_gap == result.search_gap
-    assert (events[-1].search_gap, events[-1].search_floor_us) == (
+    assert ended.result is not None and ended.result.proof.search_gap == result.search_gap
+    assert (events[-1].proof.search_gap, events[-1].proof.search_floor_us) == (
         result.search_gap,
-        result.search_floor_us,
+        result.proof.search_floor_us,
     )
 
 

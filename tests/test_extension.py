@@ -281,7 +281,7 @@ def test_a_searcher_conforms_and_tunes(two_baselines: None, toy: None, tmp_path:
         check_searcher(SEARCHERS["wanderer"])
         result = tune_toy(tmp_path / "t.db", "wanderer")
         check_complete(result, tmp_path / "t.db", workload())
-        assert result.strategy == "wanderer" and result.measured >= 15
+        assert result.session.strategy == "wanderer" and result.measured >= 15
         with pytest.raises(AutofuseError, match="no option 'x'"):
             tune_toy(tmp_path / "t.db", "wanderer", options={"x": "1"})
 
@@ -291,7 +291,7 @@ def test_a_strategy_spends_the_bench(two_baselines: None, toy: None, tmp_path: P
     with extended("A strategy"):
         result = tune_toy(db, "greedy")
         check_complete(result, db, workload())
-        assert (result.strategy, result.trials) == ("greedy", 1)
+        assert (result.session.strategy, result.trials) == ("greedy", 1)
         refusing = tune_toy(db, "greedy", max_memory=0)
         assert any("does not fit" in note for note in refusing.notes) == (refusing.trials == 0)
     with pytest.raises(AutofuseError, match="unknown strategy 'greedy'"):

@@ -23,7 +23,7 @@ from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Cost, Failure, FailureKind, Measurement
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.evaluate import Evaluator
-from autofuse.tuning.job.finals import FinalDecision, decide, likely, samples_for
+from autofuse.tuning.job.finals import FinalDecision, Pace, decide, likely, samples_for
 
 CRASH = Failure(FailureKind.CRASH, "killed by SIGSEGV")
 TIMEOUT = Failure(FailureKind.TIMEOUT, "did not finish")
@@ -112,9 +112,7 @@ def run(
         evaluator,
         [record(n, us) for n, us in finalists.items()],
         {n: record(at, baseline_us, n) for n, at in baselines.items()},
-        seconds=1.0,
-        seed=0,
-        limit_s=5.0,
+        Pace(seconds=1.0, limit_s=5.0),
         incumbent=None if incumbent is None else record(incumbent, 1.0, "known"),
     )
     assert evaluator.spent.measure >= 1.0 or not worker.asked, "the time of finals counts as spent"

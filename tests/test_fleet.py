@@ -25,6 +25,7 @@ from autofuse.fleet.shares import (
     GraphShare,
     next_share,
 )
+from autofuse.tuning import TuneOptions
 from tuning_db import Store
 
 
@@ -84,7 +85,7 @@ def test_a_unit_that_is_lost_is_told_and_is_there_again(engine: Engine, tmp_path
 
 def test_a_fleet_of_processes_ends_where_every_unit_dies() -> None:
     with closing(LocalEngine({"a": {}}, work)) as engine:
-        found = fleet_tune({"dies": graph()}, engine, budget_s=60.0)
+        found = fleet_tune({"dies": graph()}, engine, TuneOptions(budget_s=60.0))
     (share,) = found.shares
     assert share.failures == MOST_FAILURES and share.error.endswith("killed by SIGKILL")
 
@@ -153,7 +154,7 @@ def test_a_graph_that_fails_is_given_up_and_the_others_go_on() -> None:
 
 def tuned(engine: SimulatedEngine, budget_s: float = 3600.0) -> dict[str, GraphShare]:
     graphs = {name: graph() for name in engine.curves}
-    found = fleet_tune(graphs, engine, budget_s=budget_s, clock=engine.clock)
+    found = fleet_tune(graphs, engine, TuneOptions(budget_s=budget_s), clock=engine.clock)
     assert found.busy_s >= 0.95 * found.units * found.seconds
     assert found.seconds <= budget_s
     return {share.name: share for share in found.shares}
@@ -189,7 +190,7 @@ def test_nothing_is_begun_that_would_not_end_in_time() -> None:
     tuned(engine, 30.0)
     assert len(engine.given) == 2 and engine.now == 30.0
     with pytest.raises(AutofuseError, match="no graph"):
-        fleet_tune({}, engine, budget_s=1.0)
+        fleet_tune({}, engine, TuneOptions(budget_s=1.0))
 
 
 class SilentEngine(SimulatedEngine):
@@ -202,7 +203,7 @@ class SilentEngine(SimulatedEngine):
 
 def test_a_unit_that_never_answers_ends_no_job_late() -> None:
     engine = SilentEngine(1, {"a": falling(1, 1, 1)})
-    found = fleet_tune({"a": graph()}, engine, budget_s=60.0, clock=engine.clock)
+    found = fleet_tune({"a": graph()}, engine, TuneOptions(budget_s=60.0), clock=engine.clock)
     assert found.seconds <= 60.0 + LATEST_S + 10.0
     assert found.shares[0].error == "its unit gave no answer"
 

@@ -17,6 +17,7 @@ from autofuse.fleet.health import MOST_BAD, REST_S, SLOW, Canary, UnitHealth
 from autofuse.fleet.jobs import LOOK_S, JobLease, cancel_jobs, running_jobs
 from autofuse.fleet.run import fleet_tune
 from autofuse.measure.hardware import HOST
+from autofuse.tuning import TuneOptions
 from tuning_db import Store, Unreachable
 
 
@@ -52,7 +53,9 @@ def test_the_others_do_the_work_of_a_unit_that_is_disturbed() -> None:
     engine = SimulatedEngine(2, CURVES, slow={"u1": 99})
     told: list[str] = []
     graphs = {name: graph() for name in CURVES}
-    found = fleet_tune(graphs, engine, budget_s=3600.0, clock=engine.clock, say=told.append)
+    found = fleet_tune(
+        graphs, engine, TuneOptions(budget_s=3600.0), clock=engine.clock, say=told.append
+    )
     assert [unit for unit, _ in engine.given].count("u1") == MOST_BAD
     assert found.health["u1"].is_quarantined and not found.health["u0"].bad
     assert all(share.best_us is not None and not share.failures for share in found.shares)
@@ -62,7 +65,7 @@ def test_the_others_do_the_work_of_a_unit_that_is_disturbed() -> None:
 
 def test_a_disturbance_that_passes_ends_no_job() -> None:
     engine = SimulatedEngine(1, {"a": falling(9, 1, 9)}, slow={"u0": MOST_BAD - 1})
-    found = fleet_tune({"a": graph()}, engine, budget_s=600.0, clock=engine.clock)
+    found = fleet_tune({"a": graph()}, engine, TuneOptions(budget_s=600.0), clock=engine.clock)
     assert found.shares[0].slices > 0 and not found.health["u0"].is_quarantined
     assert engine.rested >= (MOST_BAD - 1) * REST_S
 
@@ -70,7 +73,7 @@ def test_a_disturbance_that_passes_ends_no_job() -> None:
 def test_a_job_whose_units_are_all_disturbed_says_so() -> None:
     engine = SimulatedEngine(2, {"a": falling(9, 1, 9)}, slow={"u0": 99, "u1": 99})
     with pytest.raises(AutofuseError, match="every unit is disturbed: u0: its canary takes 3"):
-        fleet_tune({"a": graph()}, engine, budget_s=600.0, clock=engine.clock)
+        fleet_tune({"a": graph()}, engine, TuneOptions(budget_s=600.0), clock=engine.clock)
 
 
 def test_what_is_usual_of_a_unit_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,10 @@ PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
                                                   output_padding=1, groups=3)),
         (X, seeded(3, 2, 3, 3)),
     ),
+    "activations with gradients": (
+        gradients(lambda x: F.logsigmoid(x) + F.softplus(x, 2, 1) - F.mish(x) + F.celu(x, 1.5)
+                  + F.hardswish(x) - F.hardsigmoid(x) + F.selu(x) + F.leaky_relu(x, -0.5)), (X,)
+    ),
     "shifts": (lambda i: (i << 1, i >> 1, i.abs() << i.abs(), i >> i.abs()), (PLACES,)),
     "cumulative": (
         lambda x: (x.cumsum(1), x.cumprod(-1), *torch.cummax(x, 2), x.logcumsumexp(0)), (X,)

@@ -39,8 +39,7 @@ def early(launch: LaunchConfig) -> LaunchConfig:
 def many_kernels(graph: Graph, baseline: str) -> Candidate:
     """A plan whose kernels start early where they can."""
     found = plan_named(graph, baseline, device="cuda")
-    bodies = tuple(tuple(map(early, own)) for own in found.bodies)
-    return replace(found, launches=tuple(map(early, found.launches)), bodies=bodies)
+    return replace(found, launches=tuple(one.changed(early) for one in found.launches))
 
 
 def on_device(device: CudaDevice, arrays: Any) -> list[Any]:

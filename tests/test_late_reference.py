@@ -21,7 +21,7 @@ from autofuse.measure.worker import child
 from autofuse.measure.worker.session import LateReferenceError, Worker
 from autofuse.measure.workload import Workload, draw_inputs
 from autofuse.records import UNVERIFIED, WRONG, Blame, Trust
-from autofuse.tuning import Progress, TuneResult, tune
+from autofuse.tuning import Progress, TuneOptions, TuneResult, tune
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.job import tuner
 from autofuse.tuning.plans import ONE_OP_EACH, PLAINEST
@@ -128,7 +128,9 @@ def test_what_could_not_be_checked_or_built_says_so(
 def test_a_slice_of_a_fleet_says_what_was_late(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    task = TuneSlice("w", workload(), "cpu", str(tmp_path / "t.db"), 60.0)
+    task = TuneSlice(
+        workload(), TuneOptions(device="cpu", db=str(tmp_path / "t.db"), budget_s=60.0)
+    )
     result = tune_slice(task)
     assert result.best_us is None and "reference" in result.error
 

@@ -26,13 +26,16 @@ TO_TUNING = TO_MEASURE | {
     "tuning_db",
 }  # fmt: skip
 TO_PEERS = TO_TUNING | {"frontends", "zoo", "tuning"}
-TO_COMMANDS = TO_PEERS | {"serving", "fleet", "report", "sources", "peers", "casestudy", "autofuse"}
+TO_COMMANDS = TO_PEERS | {
+    "serving", "fleet", "report", "sources", "peers", "casestudy", "autofuse", "units",
+}  # fmt: skip
 MAY_IMPORT = {
     "errors": set(),
     "faults": {"errors"},
     "limits": set(),
     "patience": set(),
     "version": set(),
+    "units": set(),
     "records": {"errors"},
     "ops": {"errors"},
     "graph": BASE,
@@ -41,7 +44,7 @@ MAY_IMPORT = {
     "sources": BASE | {"graph", "frontends", "zoo"},
     "simplify": BASE | {"graph"},
     "plan": BASE | {"graph"},
-    "cost": TO_PLAN,
+    "cost": TO_PLAN | {"records"},
     "enumerate": TO_COST,
     "baselines": TO_COST,
     "kernel": TO_PLAN,
@@ -49,7 +52,7 @@ MAY_IMPORT = {
     "measure": TO_MEASURE,
     "cover": {"errors"},
     "search": {"errors"},
-    "report": {"errors", "records"},
+    "report": {"errors", "records", "units"},
     "search_spaces": TO_COST | {"kernel", "enumerate"},
     "tuning_db": {"errors", "records"},
     "devices": TO_MEASURE | {"search_spaces"},

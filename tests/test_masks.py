@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autofuse import trace
 from autofuse.frontends import array_api as xp
@@ -18,10 +20,10 @@ from autofuse.kernel.lower import extract, lower
 from autofuse.ops import index as ix
 from autofuse.ops.conditions import latest
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Call, Expr, Sym
+from autofuse.ops.scalar import Call, Expr, Lit, Sym
 from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.parameters import LaunchConfig
-from autofuse.plan.schedules.masks import reach_of
+from autofuse.plan.schedules.masks import Reach, reach_of
 from autofuse.plan.schedules.tiles import tiles_of
 from autofuse.plan.types import Candidate, FusionPlan
 from tests.batching import quick_library
@@ -79,6 +81,20 @@ CASES: dict[str, tuple[Visible, float, int | None]] = {
     "a window may leave a row nothing": (window, -1e30, None),
     "no order": (every_other, -np.inf, None),
 }
+
+
+@given(st.integers(-9, 9), st.integers(1, 20), st.integers(1, 20), st.integers(0, 20))
+def test_columns_that_some_of_the_first_rows_need(
+    offset: int, width: int, rows: int, first: int
+) -> None:
+    reach = Reach(offset, width, frozenset())
+    needed = {c for r in range(rows) for c in range(width) if c <= r + offset}
+    assert reach.columns(ix.lit(rows), 0) == ix.lit(len(needed))
+    assert reach.columns(ix.lit(rows)) == ix.lit(max(1, len(needed)))
+    beyond = reach.beyond(ix.lit(rows), ix.lit(first))
+    assert isinstance(beyond, Call) and beyond.fn == "max"
+    counts = [int(a.value) for a in beyond.args if isinstance(a, Lit)]
+    assert len(counts) == 2 and max(counts) == len(range(first, rows + offset))
 
 
 @pytest.mark.parametrize("name", CASES)

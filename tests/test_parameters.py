@@ -219,7 +219,7 @@ def test_a_stored_best_plan_still_runs(stored: dict[str, str]) -> None:
     graph = canonical(zoo_graph(name, size))
     candidate = candidate_from_json(stored["candidate"])
     former = {n for names in FORMER[stored["dialect"]].values() for n in names}
-    settings = {n for c in (*candidate.launches, *sum(candidate.bodies, ())) for n, _ in c.settings}
+    settings = {n for c in candidate.all_launches for n, _ in c.settings}
     assert settings & former and candidate.to_json() != stored["candidate"]
     assert candidate_from_json(candidate.to_json()) == candidate
     device = "cpu" if stored["dialect"] == "c" else "cuda-emulated"

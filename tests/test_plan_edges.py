@@ -76,8 +76,10 @@ def nested(stacked: bool) -> Graph:
 def unfused(graph: Graph) -> Candidate:
     """One kernel per node, loop bodies run by the host."""
     plan, launch = BASELINES["unfused"](graph).plan, LaunchConfig()
-    bodies = tuple((launch,) * len(g.body.groups) if g.body else () for g in plan.groups)
-    return Candidate(plan, (launch,) * len(plan.groups), bodies)
+    launches = (
+        LaunchConfig((), (launch,) * len(g.body.groups)) if g.body else launch for g in plan.groups
+    )
+    return Candidate(plan, tuple(launches))
 
 
 MAKERS = [empty, one_trip, swap, passed_through, partial(nested, False), partial(nested, True)]

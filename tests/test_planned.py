@@ -22,7 +22,7 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
 from autofuse.measure.check.compare import check, reference_of
 from autofuse.plan.types import candidate_from_json
-from autofuse.tuning import compare, compile, plan_named, tune
+from autofuse.tuning import TuneOptions, compare, compile, plan_named, tune
 from autofuse.tuning.job.planned import plan_for
 from autofuse.zoo import zoo_graph
 from search_spaces import CudaLaunchSpace
@@ -33,9 +33,13 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Call:
     return partial(call, capsys)
 
 
+def asked(target: str, name: str = "") -> TuneOptions:
+    return TuneOptions(name=name, device="cuda-emulated", target=target)
+
+
 def test_planning_gives_bounds_and_says_that_nothing_was_timed() -> None:
     graph = zoo_graph("layer_norm_gelu")
-    found = plan_for(graph, name="ln", target="sm_90:H100").to_json()
+    found = plan_for(graph, asked("sm_90:H100", name="ln")).to_json()
     assert (found["timed"], found["target"]) == (False, "sm_90:H100")
     assert set(found["plans"]) == {*BASELINES, "fused", "planned"}
     bounds = {name: row["bound_us"] for name, row in found["plans"].items()}
@@ -49,7 +53,7 @@ def test_planning_gives_bounds_and_says_that_nothing_was_timed() -> None:
 def test_a_faster_device_has_lower_bounds() -> None:
     graph = zoo_graph("softmax")
     bounds = [
-        plan_for(graph, target=name).plans["fused"]["bound_us"]
+        plan_for(graph, asked(name)).plans["fused"]["bound_us"]
         for name in ("RTX4090", "A100", "H100", "H200", "B200")
     ]
     assert bounds == sorted(bounds, reverse=True) and bounds[0] > bounds[-1]
@@ -57,7 +61,7 @@ def test_a_faster_device_has_lower_bounds() -> None:
 
 def test_targets_are_for_devices_that_stand_for_others() -> None:
     with pytest.raises(AutofuseError, match="unknown target 'Z9'"):
-        plan_for(zoo_graph("softmax", "small"), target="Z9")
+        plan_for(zoo_graph("softmax", "small"), asked("Z9"))
     for device in ("cpu", "cuda"):
         with pytest.raises(AutofuseError, match="can be named for cuda-emulated only"):
             targeted(DEVICES[device], "H100")
@@ -110,7 +114,7 @@ def test_the_launch_space_is_that_of_the_target() -> None:
         for name in ("RTX4090", "H100")
     ]
     assert kept == ["reread", "shared"]
-    assert "error" not in plan_for(graph, target="RTX4090").plans["fused"]
+    assert "error" not in plan_for(graph, asked("RTX4090")).plans["fused"]
 
 
 def test_the_launch_space_is_that_of_the_running_device(monkeypatch: pytest.MonkeyPatch) -> None:

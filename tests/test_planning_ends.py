@@ -167,8 +167,8 @@ def test_a_search_whose_plans_take_long_ends_in_time_and_measures(look_s: float)
     # One plan may be under way when time is up, and its whole is timed once more.
     assert bench.clock.now <= 20.0 + 2 * bench.PLAN_S + 100 * look_s
     assert bench.profiled and bench.profiled[0] <= 20.0 / 3 + bench.PLAN_S + 12 * look_s
-    assert found.planned_us is not None and found.search_floor_us is not None
-    assert found.search_gap is not None
+    assert found.proof.planned_us is not None and found.proof.search_floor_us is not None
+    assert found.proof.search_gap is not None
     said = any("enumeration stopped after" in note for note in found.notes)
     assert said == (CUT_SHORT in found.counts or UNNAMED in found.counts) == (look_s > 1e-3)
 

@@ -96,7 +96,7 @@ def test_the_search_begins_with_the_likely_plan_and_goes_on_with_its_launches() 
     again = [k for k, one in enumerate(bench.tried[1:], 1) if one.plan == first]
     assert again, "its launch configurations are tried"
     assert not pairs or pairs[0] > again[0], "before what only its bound speaks for"
-    assert found.planned_us == pytest.approx(
+    assert found.proof.planned_us == pytest.approx(
         sum(as_expected(MLP, g, LaunchConfig()) for g in first.groups)
     )
 

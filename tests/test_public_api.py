@@ -26,6 +26,7 @@ PUBLIC = [
     "from_torch",
     "jax_jit",
     "tune",
+    "TuneOptions",
     "best_plan",
     "compile",
     "compare",

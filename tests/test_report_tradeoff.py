@@ -6,7 +6,6 @@ import builtins
 import csv
 import io
 import json
-import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -17,15 +16,14 @@ import pytest
 from test_report import EVENTS, HOSTILE, MEASUREMENTS, SESSION, WORKLOAD, hostile_report
 
 from autofuse.commands.report_data import workload_reports
-from autofuse.records import Environment, Failure, FailureKind
+from autofuse.records import Account, Environment, Failure, FailureKind, Trip
 from autofuse.report import data, figures, html, markdown, overview, tables
 from autofuse.report.charts_cost import envelope_chart
 from autofuse.report.envelope import MOST_RUNS, SearchedOption, advice, envelope, options, together
 from autofuse.report.errors import ReportError
-from autofuse.report.facts import Crossing, PlanFacts, gains
+from autofuse.report.gains import gains
 from autofuse.report.model import WorkloadReport, collect
 from autofuse.report.peers import Peer, peers_of, read_peers
-from autofuse.report.svg import amount_text, bytes_text, percent_text
 from autofuse.report.topics import topics
 from benchmarks.reports import MadeUp, fill
 from tuning_db import Store
@@ -49,24 +47,24 @@ def option(name: str, seconds: float, us: float, role: str = "rules") -> Searche
     return SearchedOption(name, name, role, seconds, us)
 
 
-def crossing(place: str, written: int, read: int, readers: int, source: bool = False) -> Crossing:
-    return Crossing(place, "mul", "f32[4]", source, written, read, readers)
+def trip(place: str, written: int, read: int, readers: int, source: bool = False) -> Trip:
+    return Trip(place, "mul", "f32[4]", source, written, read, readers)
 
 
-def facts(*crossings: Crossing, peak: int = 0) -> PlanFacts:
+def account(*trips: Trip, peak: int = 0) -> Account:
     read, written = (
-        sum(c.read_bytes for c in crossings),
-        sum(c.written_bytes for c in crossings),
+        sum(c.read_bytes for c in trips),
+        sum(c.written_bytes for c in trips),
     )
-    return PlanFacts(2, 2, read, written, 8.0, 1, 4.0, peak, crossings)
+    return Account(2, 2, read, written, 8.0, 1, 4.0, peak, trips)
 
 
-def with_facts(**more: Any) -> WorkloadReport:
+def with_accounts(**more: Any) -> WorkloadReport:
     known = {
-        "xla": facts(crossing("%1", 400, 800, 2), crossing("%0", 0, 100, 1, True), peak=400),
-        "good": facts(crossing("%0", 0, 200, 2, True), peak=64),
+        "xla": account(trip("%1", 400, 800, 2), trip("%0", 0, 100, 1, True), peak=400),
+        "good": account(trip("%0", 0, 200, 2, True), peak=64),
     }
-    return collect(WORKLOAD, [SESSION], {3: EVENTS}, MEASUREMENTS, facts=known, **more)
+    return collect(WORKLOAD, [SESSION], {3: EVENTS}, MEASUREMENTS, accounts=known, **more)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +120,7 @@ def test_options_are_rules_peers_and_every_stop_of_a_search() -> None:
 
 
 def test_workloads_together_share_what_all_know() -> None:
-    one = with_facts()
+    one = with_accounts()
     assert together([one]) == ()
     (unfused, xla, found) = together([one, one])
     assert (unfused.name, xla.name, found.name) == ("unfused", "xla-2022", "random")
@@ -183,7 +181,7 @@ def test_the_recorded_peers_can_be_read() -> None:
 
 
 def test_gains_add_up_to_the_difference() -> None:
-    one = dict(with_facts().facts)
+    one = dict(with_accounts().accounts)
     found = gains(one["good"], one["xla"])
     assert [(g.place, g.saved_bytes) for g in found] == [("%1", 1200), ("%0", -100)]
     assert sum(g.saved_bytes for g in found) == one["xla"].bytes - one["good"].bytes
@@ -192,7 +190,7 @@ def test_gains_add_up_to_the_difference() -> None:
 
 
 def test_plans_are_told_apart_by_bytes_launches_and_memory() -> None:
-    one = with_facts()
+    one = with_accounts()
     moved, memory, cut = tables.moved(one), tables.memory(one), tables.boundaries(one)
     assert moved is not None and memory is not None and cut is not None
     assert [c.text for c in moved.rows[0]][:6] == [
@@ -260,7 +258,7 @@ def test_json_has_all_items_and_no_infinities(made_up: list[WorkloadReport]) -> 
 
 
 def test_csv_has_a_row_per_strategy_and_no_formulas() -> None:
-    evil = replace(with_facts(), name="=cmd()|'x'!A1")
+    evil = replace(with_accounts(), name="=cmd()|'x'!A1")
     rows = list(csv.DictReader(io.StringIO(data.render_csv([evil]))))
     assert {row["workload"] for row in rows} == {"'=cmd()|'x'!A1"}
     assert [row["kind"] for row in rows] == ["rules", "rules", "search", "search", "search", "best"]
@@ -271,7 +269,7 @@ def test_csv_has_a_row_per_strategy_and_no_formulas() -> None:
 
 
 def test_markdown_escapes_names_and_keeps_tables_whole() -> None:
-    text = markdown.render_markdown([hostile_report(), with_facts()], "now")
+    text = markdown.render_markdown([hostile_report(), with_accounts()], "now")
     assert not re.search(r"(?<!\\)<", text) and "\x00" not in text
     assert r"\<script\>alert" in text
     blocks = [b for b in text.split("\n\n") if b.startswith("|")]
@@ -307,13 +305,5 @@ def test_png_without_its_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch
 
 def test_hostile_peers_are_shown_as_text() -> None:
     peer = Peer(HOSTILE, 5.0, None, None, 0.0, 0.0, None, 5.0, False, HOSTILE, HOSTILE, HOSTILE)
-    page = html.render_html([with_facts(peers=[peer])], "")
+    page = html.render_html([with_accounts(peers=[peer])], "")
     assert page.count("<script") == 1 and "&lt;script&gt;alert" in page
-
-
-def test_quantities_in_words() -> None:
-    assert (bytes_text(0), bytes_text(1023), bytes_text(1024)) == ("0 B", "1,023 B", "1 KiB")
-    assert (bytes_text(1.5 * 2**30), bytes_text(-2048.0)) == ("1.5 GiB", "-2 KiB")
-    assert (amount_text(950), amount_text(1234), amount_text(2e9)) == ("950", "1.23 k", "2 G")
-    assert (percent_text(0.125), percent_text(None)) == ("12.5 %", "–")
-    assert (bytes_text(math.nan), amount_text(math.inf), percent_text(math.inf)) == ("–", "–", "∞")

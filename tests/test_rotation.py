@@ -164,11 +164,13 @@ def test_too_many_turns_are_copies_instead() -> None:
 def in_one_job(case: Case) -> Case:
     """The loop as one job of two threads."""
     shared = LaunchConfig.of(threads=2, tile=8)
-    bodies = tuple((shared,) * len(each) for each in case.candidate.bodies)
     launches = tuple(
-        LaunchConfig.of(resident=True) if each else shared for each in case.candidate.bodies
+        LaunchConfig((("resident", True),), (shared,) * len(group.body.groups))
+        if group.body
+        else shared
+        for group in case.candidate.plan.groups
     )
-    made = replace(case.candidate, launches=launches, bodies=bodies)
+    made = replace(case.candidate, launches=launches)
     return Case(case.graph, made, f"{case.label} in one job")
 
 
@@ -185,4 +187,6 @@ def test_the_space_offers_it() -> None:
     (group,) = (g for g in case.candidate.plan.groups if g.body)
     found = LaunchProblem(case.graph, group, CpuLaunchSpace())
     asked = {key for proposal in proposals(found) for key, _ in proposal.choices}
-    assert asked == ({"k.body.resident.False/True"} if usable_cores() > 1 else set())
+    own = {key for key in asked if key.startswith("k.")}
+    assert own == ({"k.body.resident.False/True"} if usable_cores() > 1 else set())
+    assert any(key.startswith("k0.") for key in asked)

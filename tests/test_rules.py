@@ -18,7 +18,8 @@ from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Measurement
 from autofuse.tuning.job.calibrating import Peaks
 from autofuse.tuning.job.job import Job
-from autofuse.tuning.job.rules import ALL, FAST, Ruled, RulesAsked, measure_rules
+from autofuse.tuning.job.rules import Ruled, RulesAsked, measure_rules
+from autofuse.tuning.options import ALL, FAST
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.tuning.search.prices import Prices
 from benchmarks.planning import mixed

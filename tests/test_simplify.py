@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from random_graphs import ALL_MOVES, random_graph
 from simplify_cases import CASES, Case, Writer, graph_of
+from simplify_guard_cases import GUARDS, KEPT
 from simplify_layout_cases import LAYOUTS
 from simplify_loop_cases import LOOPS
 from simplify_moves_cases import MOVES
@@ -28,7 +29,7 @@ from autofuse.simplify.draft import Draft
 from autofuse.simplify.page import simplifications_page
 from autofuse.simplify.refused import REFUSED
 
-EVERY = [*CASES, *MOVES, *LAYOUTS, *LOOPS, *UPDATES, *WHILES]
+EVERY = [*CASES, *GUARDS, *MOVES, *LAYOUTS, *LOOPS, *UPDATES, *WHILES]
 PAGE = Path(__file__).parent.parent / "docs" / "simplifications.md"
 SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.1, -2.5, 3.0, 1e-30, 1e30]
 
@@ -91,6 +92,23 @@ def check_on_special_numbers(before: Graph, after: Graph, close: bool) -> None:
                     known = ~np.isnan(wanted)
                     signs = np.signbit(found) == np.signbit(wanted)
                     assert signs[known].all()
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_guard_that_guards_stays(name: str) -> None:
+    before = canonical(graph_of("f32[3,4]", KEPT[name]))
+    families = {RULES[step.rule].family for step in simplify(before).steps}
+    assert "guards" not in families
+
+
+def test_a_halved_gate_is_exact_for_the_smallest_numbers() -> None:
+    """Of subnormal numbers a half is rounded: their gate is 1, so nothing else is."""
+    (case,) = (each for each in GUARDS if each.rule == "halved-gate")
+    graphs = [graph_of("f32[24]", write) for write in (case.before, case.after)]
+    smallest = np.arange(-12, 12, dtype=np.float32) * np.float32(1e-45)
+    wanted, found = (in_f32(each, [smallest])[0] for each in graphs)
+    np.testing.assert_array_equal(found, wanted)
+    assert np.unique(wanted).size > 6
 
 
 # --- what does not hold ---------------------------------------------------------------------------

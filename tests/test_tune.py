@@ -270,9 +270,9 @@ def test_a_failing_baseline_is_shown_and_the_other_counts(
 @pytest.mark.parametrize(
     ("bad", "text"),
     [
-        ({"budget_s": 0}, "budget must be positive"),
-        ({"budget_s": -1.0}, "budget must be positive"),
-        ({"budget_s": float("nan")}, "budget must be positive"),
+        ({"budget_s": 0}, "budget must be a positive number"),
+        ({"budget_s": -1.0}, "budget must be a positive number"),
+        ({"budget_s": float("nan")}, "budget must be a positive number"),
         ({"budget_s": float("inf")}, "budget must be"),
         ({"seed": -1}, "seed must not be negative"),
         ({"seed": 2**70}, "seed"),

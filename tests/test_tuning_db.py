@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError
 from tuning_records import ENV, WORKLOAD, event, failed, filled, measurement, result, timing
 
 from autofuse.errors import AutofuseError
-from autofuse.records import FailureKind, WorkloadRow
+from autofuse.records import FailureKind, Proof, WorkloadRow
 from tuning_db import DatabaseError, Store, default_url
 from tuning_db.models import Base
 from tuning_db.schema import HEAD, VERSION_TABLE, migration_config
@@ -186,12 +186,12 @@ def test_records_that_contradict_themselves_are_refused(store: Store) -> None:
             store.add_measurement(session_id, ENV, one)
     with pytest.raises(DatabaseError, match="candidate never was never measured"):
         store.add_event(session, event("never", 1.0))
-    for part, change in (
-        ("gap", {"search_gap": math.nan}),
-        ("residual", {"residual_us": math.nan}),
+    for damaged in (
+        Proof(search_gap=math.nan),
+        Proof(residual_us=math.nan),
     ):
-        with pytest.raises(DatabaseError, match=f"the {part} is not a number"):
-            store.add_event(session, replace(event("good", 1.0), **change))
+        with pytest.raises(DatabaseError, match=r"(search_gap|residual_us) is not a number"):
+            store.add_event(session, replace(event("good", 1.0), proof=damaged))
     with pytest.raises(DatabaseError, match="already ended"):
         store.finish_session(session, result("good"))
     with pytest.raises(DatabaseError, match="does not fit in 64 bits"):

@@ -14,7 +14,7 @@ from databases import Databases
 from sqlalchemy import text
 from tuning_records import ENV, WORKLOAD, event, failed, filled, kernel, measurement, result
 
-from autofuse.records import Blame, Failure, FailureKind, WorkloadRow
+from autofuse.records import Blame, Failure, FailureKind, Proof, WorkloadRow
 from tuning_db import DatabaseError, Store
 from tuning_db import schema as schema_module
 from tuning_db.engine import database_url, upgrade
@@ -127,7 +127,7 @@ def test_a_database_of_the_first_schema_is_upgraded_and_goes_on(tmp_path: Path) 
     old_database("0001", path)
     with upgraded(path) as store:
         ended, running = store.sessions()
-        assert ended.result == replace(result("good", "base"), search_gap=None, residual_us=None)
+        assert ended.result == replace(result("good", "base"), proof=Proof())
         assert store.events(ended.id) == (event("base", 30.0), event("good", 10.0, 3, 2.5))
         assert store.measured(ENV, WORKLOAD)["good"] == measurement("good", 10.5, "final")
         store.add_kernel(running.id, ENV, kernel("g-good", code="c"))
@@ -253,7 +253,7 @@ def test_migrations_can_be_undone(back_to: str, store: Store) -> None:
     kept = before["kernel_measurement"] if back_to == "0002" else 0
     with Store.open(store.url.render_as_string(hide_password=False)) as again:
         assert again.counts() == {**before, "kernel_measurement": kept, "best_plan": 1}
-        lost = {} if back_to == "0002" else {"search_gap": None, "residual_us": None}
+        lost = {} if back_to == "0002" else {"proof": Proof()}
         assert again.sessions()[0].result == replace(result("good", "base"), **lost)
         assert again.measured(ENV, WORKLOAD)["good"] == measurement("good", 10.5, "final")
 
@@ -273,9 +273,9 @@ def test_what_was_called_gap_is_the_gap_of_the_search(tmp_path: Path) -> None:
         at_major_schema(store)
         assert upgrade(store.url) == ("0004", HEAD)
         (ended,) = store.sessions()
-        assert ended.result is not None and ended.result.search_gap == 0.25
-        assert ended.result.bound_us is None
-        assert [e.search_floor_us for e in store.events(ended.id)] == [None, 2.5]
+        assert ended.result is not None and ended.result.proof.search_gap == 0.25
+        assert ended.result.proof.bound_us is None
+        assert [e.proof.search_floor_us for e in store.events(ended.id)] == [None, 2.5]
     old = [line.replace('"schema":"0005"', '"schema":"0004"') for line in lines]
     for new, name in (("search_gap", "gap"), ("search_floor_us", "bound_us")):
         old = [line.replace('"bound_us":null,', "") if name == "gap" and '"kind":"session"' in line
@@ -284,6 +284,6 @@ def test_what_was_called_gap_is_the_gap_of_the_search(tmp_path: Path) -> None:
     with Store.open(tmp_path / "old.db") as store:
         import_lines(store, old)
         (ended,) = store.sessions()
-        assert ended.result is not None and ended.result.search_gap == 0.25
-        assert [e.search_floor_us for e in store.events(ended.id)] == [None, 2.5]
-        assert all(e.bound_us is None for e in store.events(ended.id))
+        assert ended.result is not None and ended.result.proof.search_gap == 0.25
+        assert [e.proof.search_floor_us for e in store.events(ended.id)] == [None, 2.5]
+        assert all(e.proof.bound_us is None for e in store.events(ended.id))

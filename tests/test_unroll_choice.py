@@ -120,7 +120,7 @@ def test_the_exact_planner_unrolls_where_that_costs_least(
     db = tmp_path / "t.db"
     result = tune(GRAPH, device="toy", db=str(db), budget_s=LONG_S, baselines="all", simplify=False)
     assert result.verified and result.search_gap == pytest.approx(0, abs=1e-6)
-    assert result.planned_us == pytest.approx(11.0)
+    assert result.proof.planned_us == pytest.approx(11.0)
     with closing(sqlite3.connect(db)) as connection:
         query = (
             "select distinct json from candidate c join measurement m on m.candidate_id = c.id"

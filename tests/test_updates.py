@@ -220,7 +220,7 @@ def test_who_reads_a_state_runs_before_it_is_overwritten() -> None:
             type(g)(g.nodes, g.outputs, FusionPlan(groups)) if g.body else g
             for g in made.plan.groups
         ))  # fmt: skip
-        case = Case(graph, Candidate(own, made.launches, made.bodies), "turned")
+        case = Case(graph, Candidate(own, made.launches), "turned")
         repeat = repeat_of(schedule(graph, case.candidate))
         order = [sums in run.group.nodes for run in repeat.turns[0] if isinstance(run, Run)]
         assert order == [True, False]

@@ -14,14 +14,13 @@ from jax_check import check
 
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax.jaxpr import from_jax
+from autofuse.graph.composites.pooling import PoolSpec, mean_pool, mean_pool_grad
 from autofuse.graph.composites.windows import (
+    attrs_of,
     conv,
     conv_input_grad,
     conv_kernel_grad,
     extremum_windows_grad,
-    mean_windows,
-    mean_windows_grad,
-    pooling,
 )
 from autofuse.graph.reference import evaluate
 from autofuse.graph.writer import GraphWriter
@@ -217,10 +216,11 @@ def test_gradients_of_pooling_are_those_of_jax(padding: Any, count_padding: bool
     """Mean windows divide by the elements that they have, or by their size."""
     w = GraphWriter()
     x = w.input("x", X4.shape, DType.F32)
-    attrs = pooling(w, x, 3, 2, padding, 1, (2, 3))
-    y = mean_windows(w, x, attrs, count_padding)
+    spec = PoolSpec(3, 2, padding, count_padding=count_padding)
+    attrs = attrs_of(spec.over(X4.shape))
+    y = mean_pool(w, x, spec)
     g = w.input("g", w.shape(y), DType.F32)
-    dx = mean_windows_grad(w, g, X4.shape, attrs, count_padding)
+    dx = mean_pool_grad(w, g, spec, X4.shape)
     top = extremum_windows_grad(w, g, x, attrs)
     ends = list(zip(attrs["low"], attrs["high"], strict=True))
 

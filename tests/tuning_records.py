@@ -13,6 +13,7 @@ from autofuse.records import (
     FailureKind,
     KernelMeasurement,
     Measurement,
+    Proof,
     SessionResult,
     Timing,
     Verdict,
@@ -76,7 +77,7 @@ def failed_kernel(group: str) -> KernelMeasurement:
 def event(
     name: str, us: float, trial: int = 1, bound: float | None = None, gap: float | None = None
 ) -> Event:
-    return Event(trial, Cost(1.0, 2.0, 3.0, 4.0), us, name, "random", bound, gap)
+    return Event(trial, Cost(1.0, 2.0, 3.0, 4.0), us, name, "random", Proof(bound, gap))
 
 
 def result(best: str, baseline: str = "", finished: bool = True) -> SessionResult:
@@ -92,8 +93,7 @@ def result(best: str, baseline: str = "", finished: bool = True) -> SessionResul
         baselines=(("unfused", baseline), ("xla-2022", baseline)) if baseline else (),
         verdicts=(Verdict("unfused", 30.0, 10.0, 3.0, 2.5, float("inf"), "faster"),),
         finished=finished,
-        search_gap=0.25,
-        residual_us=-1.5,
+        proof=Proof(search_gap=0.25, residual_us=-1.5),
     )
 
 

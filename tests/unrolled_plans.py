@@ -47,8 +47,10 @@ def fused(graph: Graph) -> FusionPlan:
 
 def candidate(graph: Graph, plan: FusionPlan) -> Candidate:
     launch = LaunchConfig()
-    bodies = tuple((launch,) * len(g.body.groups) if g.body else () for g in plan.groups)
-    return Candidate(plan, (launch,) * len(plan.groups), bodies)
+    launches = (
+        LaunchConfig((), (launch,) * len(g.body.groups)) if g.body else launch for g in plan.groups
+    )
+    return Candidate(plan, tuple(launches))
 
 
 def by(factor: int, rule: str = "") -> Candidate:

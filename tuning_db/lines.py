@@ -27,6 +27,8 @@ ONE_GAP = ("0001", "0002", "0003", "0004")
 _OLD_GAPS = {"gap": "search_gap", "bound_us": "search_floor_us"}
 # Schemas whose exports have the same lines.
 ALIKE = ("0003", "0004", MAJOR)
+# What lines say of a proof, side by side with the other fields of what was proved.
+_PROVED = {r.Event: rows.EVENT_PROOF, r.SessionResult: rows.SESSION_PROOF}
 _T = TypeVar("_T")
 
 
@@ -251,7 +253,11 @@ def _dump(data: Any) -> str:
 
 def _encode(value: Any) -> Any:
     if is_dataclass(value):
-        return {f.name: _encode(getattr(value, f.name)) for f in fields(value)}
+        data = {f.name: _encode(getattr(value, f.name)) for f in fields(value)}
+        if proved := _PROVED.get(type(value)):
+            proof = data.pop("proof")
+            data |= {name: proof[name] for name in proved}
+        return data
     if isinstance(value, tuple):
         return [_encode(item) for item in value]
     if isinstance(value, Enum):
@@ -288,12 +294,20 @@ def _decode_fields(kind: type[_T], data: Any, where: str) -> _T:
     if data.keys() != hints.keys():
         wrong = sorted(data.keys() ^ hints.keys())
         raise ValueError(f"{where} has missing or unknown fields: {', '.join(wrong)}")
-    return kind(**{k: _decode(hint, data[k], f"{where}.{k}") for k, hint in hints.items()})
+    values = {k: _decode(hint, data[k], f"{where}.{k}") for k, hint in hints.items()}
+    if proved := _PROVED.get(kept):
+        values["proof"] = r.Proof(**{name: values.pop(name) for name in proved})
+    return kind(**values)
 
 
 @lru_cache(maxsize=64)
 def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
+    """The types of what a line says, by name."""
+    hints = get_type_hints(kind)
+    if proved := _PROVED.get(kind):
+        hints.pop("proof")
+        hints |= dict.fromkeys(proved, float | None)
+    return hints
 
 
 def _decode_tuple(args: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:

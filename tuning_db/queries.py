@@ -149,9 +149,7 @@ def session_result(t: Transaction, row: m.Session) -> r.SessionResult | None:
             ),
             verdicts=verdicts(t, row.id),
             finished=bool(row.finished),
-            search_gap=row.search_gap,
-            residual_us=row.residual_us,
-            bound_us=row.bound_us,
+            proof=rows.proof_of(row, rows.SESSION_PROOF),
         )
     )
 
@@ -176,10 +174,7 @@ def events(t: Transaction, session_id: int) -> tuple[r.Event, ...]:
                 best_us=row.best_us,
                 candidate_digest=digest,
                 origin=row.origin,
-                search_floor_us=row.search_floor_us,
-                search_gap=row.search_gap,
-                residual_us=row.residual_us,
-                bound_us=row.bound_us,
+                proof=rows.proof_of(row, rows.EVENT_PROOF),
             )
         )
         for row, digest in identified(t.execute(query))

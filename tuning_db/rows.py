@@ -28,6 +28,9 @@ STAGES = ("search", "final", "baseline")
 _FROM_OUTSIDE = ("killed by SIGKILL", "killed by SIGTERM")
 _TIMING = tuple(field.name for field in fields(r.Timing))
 _VERDICT = tuple(field.name for field in fields(r.Verdict))
+# What is kept of a proof by name, with a session, and with an event.
+SESSION_PROOF = ("search_gap", "residual_us", "bound_us")
+EVENT_PROOF = ("search_floor_us", *SESSION_PROOF)
 _RESULT = ("strategy", "seed", "budget_s", "finished", "trials", "measured")
 
 
@@ -339,19 +342,22 @@ def event_values(session: int, position: int, candidate: int, event: r.Event) ->
         "best_us": event.best_us,
         "candidate_id": candidate,
         "origin": event.origin,
-        "search_floor_us": event.search_floor_us,
-        "search_gap": _number("gap", event.search_gap),
-        "residual_us": _number("residual", event.residual_us),
-        "bound_us": event.bound_us,
+        **_proved(event.proof, EVENT_PROOF),
         **cost_columns(event.spent),
     }
 
 
-def _number(what: str, value: float | None) -> float | None:
-    """Raise DatabaseError for what SQLite would silently store as NULL."""
-    if value is not None and math.isnan(value):
-        raise DatabaseError(f"the {what} is not a number")
-    return value
+def _proved(proof: r.Proof, names: tuple[str, ...]) -> dict[str, float | None]:
+    """Raises DatabaseError for what SQLite would silently store as NULL."""
+    values = {name: getattr(proof, name) for name in names}
+    for name, value in values.items():
+        if value is not None and math.isnan(value):
+            raise DatabaseError(f"{name} is not a number")
+    return values
+
+
+def proof_of(row: m.Session | m.Event, names: tuple[str, ...]) -> r.Proof:
+    return checked(r.Proof(**{name: getattr(row, name) for name in names}))
 
 
 def next_position(t: Transaction, session: int) -> int:
@@ -368,9 +374,7 @@ def set_result(
     values = {
         "ended": ended or server_now(),
         **{name: getattr(result, name) for name in _RESULT},
-        "search_gap": _number("gap", result.search_gap),
-        "residual_us": _number("residual", result.residual_us),
-        "bound_us": result.bound_us,
+        **_proved(result.proof, SESSION_PROOF),
         "best_id": candidate_id(t, workload, result.best_digest) if result.best_digest else None,
         **cost_columns(result.spent),
     }

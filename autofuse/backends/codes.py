@@ -27,11 +27,10 @@ def group_code(
     graph: Graph,
     group: FusionGroup,
     launch: LaunchConfig,
-    bodies: tuple[LaunchConfig, ...],
     code_of: CodeOf,
 ) -> str:
     """The digest (32 hex digits) of one group under its launch configuration, nothing compiled; of
-    a host loop by its iterations and the codes of its body, whose groups run under `bodies`.
+    a host loop by its iterations and the codes of its body.
 
     Raises AutofuseError for a group that cannot be lowered."""
     if group.body is None:
@@ -55,7 +54,7 @@ def group_code(
     (node,) = loops
     outputs = tuple(dict.fromkeys(sorted(alone.outputs)))
     plan = FusionPlan((replace(group, nodes=(node,), outputs=outputs),))
-    steps = schedule(alone, Candidate(plan, (launch,), (bodies,) if bodies else ())).steps
+    steps = schedule(alone, Candidate(plan, (launch,))).steps
     return content_key(["host loop", *_parts(steps, code_of)])
 
 

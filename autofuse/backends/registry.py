@@ -92,23 +92,16 @@ class Backend:
         """Why a candidate that is known cannot serve here, in a sentence; "" where it can."""
         return not_asked(candidate, self.math) or self.uncallable(candidate)
 
-    def group_code(
-        self,
-        graph: Graph,
-        group: FusionGroup,
-        launch: LaunchConfig,
-        bodies: tuple[LaunchConfig, ...] = (),
-    ) -> str:
+    def group_code(self, graph: Graph, group: FusionGroup, launch: LaunchConfig) -> str:
         """The digest of the code of one group; raises AutofuseError where there can be none."""
-        return group_code(graph, group, launch, bodies, self.kernel_code)
+        return group_code(graph, group, launch, self.kernel_code)
 
     def codes(self, graph: Graph, candidate: Candidate) -> tuple[str, ...]:
         """The digest of the code of each group of a plan, in order, nothing compiled.
 
         Raises AutofuseError for a plan that cannot be built."""
         check_plan(graph, candidate.plan)
-        bodies = candidate.bodies or ((),) * len(candidate.launches)
-        rows = zip(candidate.plan.groups, candidate.launches, bodies, strict=True)
+        rows = zip(candidate.plan.groups, candidate.launches, strict=True)
         return tuple(self.group_code(graph, *row) for row in rows)
 
     def plan_code(self, codes: Sequence[str]) -> str:

@@ -107,11 +107,12 @@ def _columns(
 
 def _alone_or_all(candidate: Candidate) -> list[Candidate]:
     """One thread is faster where there is little to do."""
-    alone = tuple(
-        LaunchConfig(tuple(sorted({**dict(c.settings), "threads": 1}.items())))
-        for c in candidate.launches
-    )
-    return [candidate, replace(candidate, launches=alone)]
+
+    def alone(launch: LaunchConfig) -> LaunchConfig:
+        return LaunchConfig.of(**{**dict(launch.settings), "threads": 1})
+
+    launches = tuple(one.changed(alone) for one in candidate.launches)
+    return [candidate, replace(candidate, launches=launches)]
 
 
 def _moved(graph: Graph, plan: Candidate) -> list[Candidate]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from autofuse.commands.output import amount, duration, size
+from autofuse.commands.output import duration
 from autofuse.commands.plan_tree import contest_text
 from autofuse.graph.types import Graph
+from autofuse.units import amount_text, bytes_text
 
 
 def why_lines(graph: Graph, data: dict[str, Any]) -> Iterator[str]:
@@ -17,7 +18,7 @@ def why_lines(graph: Graph, data: dict[str, Any]) -> Iterator[str]:
     for row in data["boundaries"]:
         values = ", ".join(_label(graph, text) for text in row["values"])
         pair = f"kernel {row['producer']} -> kernel {row['consumer']}"
-        yield f"{pair}: {values}, {size(row['bytes'])}"
+        yield f"{pair}: {values}, {bytes_text(row['bytes'])}"
         yield f"   apart    {_time(row['apart'], row['apart_us'])}"
         yield f"   as one   {_merged(row)}"
     for row in data["crossings"]:
@@ -44,7 +45,8 @@ def _crossed(graph: Graph, row: dict[str, Any]) -> Iterator[str]:
     said = [
         f"{verb} {', '.join(_label(graph, v) for v in values)}" for values, verb in sides if values
     ]
-    yield f"kernel {row['kernel']}: {product} {' and '.join(said)}, {size(row['bytes'])} not moved"
+    kept = bytes_text(row["bytes"])
+    yield f"kernel {row['kernel']}: {product} {' and '.join(said)}, {kept} not moved"
     yield f"   apart    {_time(row['apart'], row['apart_us'])}"
     yield f"   as one   {_time(row['fused'], row['fused_us'])}{_saving(row)}"
 
@@ -84,8 +86,8 @@ def _merged(row: dict[str, Any]) -> str:
 
 def _stored(row: dict[str, Any]) -> str:
     moved, flops = row["more_bytes"], row["fewer_flops"]
-    bytes_text = f"{size(abs(moved))} {'more' if moved >= 0 else 'less'} to move"
+    more = f"{bytes_text(abs(moved))} {'more' if moved >= 0 else 'less'} to move"
     sign = "+" if row["more_us"] >= 0 else "-"
     return (
-        f"{bytes_text}, {amount(flops)} flop saved, {sign}{duration(abs(row['more_us']))} by bounds"
+        f"{more}, {amount_text(flops)} flop saved, {sign}{duration(abs(row['more_us']))} by bounds"
     )

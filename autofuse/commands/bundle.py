@@ -20,10 +20,11 @@ from autofuse.commands.common import (
     write_whole,
 )
 from autofuse.commands.database import existing_store
-from autofuse.commands.output import Format, duration, emit, note, plural, size, table
+from autofuse.commands.output import Format, duration, emit, note, table
 from autofuse.errors import AutofuseError
 from autofuse.graph.types import Graph
 from autofuse.serving.entries import Entry, Variant
+from autofuse.units import bytes_text, plural
 
 app = typer.Typer(
     help="Put best plans into one file that is served without a database.",
@@ -162,7 +163,7 @@ def _tell(
     signed = "signed" if data["signed"] else "not signed"
     checked = ", checked" if data["authentic"] else ""
     emit(form, data, [
-        f"{plural(count, 'workload')}, {size(data['bytes'])}, {signed}{checked}: {said}",
+        f"{plural(count, 'workload')}, {bytes_text(data['bytes'])}, {signed}{checked}: {said}",
         f"digest {data['digest']}, serial number {data['serial']}",
     ])  # fmt: skip
 

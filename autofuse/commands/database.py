@@ -19,8 +19,9 @@ from autofuse.commands.common import (
     reported,
     write_whole,
 )
-from autofuse.commands.output import Format, emit, note, say, size, table
+from autofuse.commands.output import Format, emit, note, say, table
 from autofuse.errors import AutofuseError
+from autofuse.units import bytes_text
 from tuning_db import Store
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def info(db: DbOption = None, form: FormatOption = Format.table) -> None:
                 {"name": w.name, "digest": w.digest, "nodes": w.nodes} for w in store.workloads()
             ],
         }
-    space = "" if data["bytes"] is None else f", {size(data['bytes'])}"
+    space = "" if data["bytes"] is None else f", {bytes_text(data['bytes'])}"
     lines = [f"{data['database']}: schema {data['schema']}{space}", ""]
     lines += table(["table", ">rows"], [[k, str(n)] for k, n in data["rows"].items()])
     if data["workloads"]:

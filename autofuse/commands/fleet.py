@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,13 +25,14 @@ from autofuse.commands.common import (
     reported,
 )
 from autofuse.commands.database import existing_store
-from autofuse.commands.output import Format, duration, emit, note, plural, seconds, table
+from autofuse.commands.output import Format, duration, emit, note, seconds, table
 from autofuse.commands.progress import StopSignals
 from autofuse.errors import AutofuseError
 from autofuse.fleet.shares import GraphShare
 from autofuse.graph.types import Graph
 from autofuse.records import SessionRow
 from autofuse.sources import SOURCES
+from autofuse.units import plural
 
 if TYPE_CHECKING:
     from autofuse.devices import DeviceKind
@@ -81,10 +82,10 @@ def tune(
     """
     from autofuse.fleet.jobs import JobLease
     from autofuse.fleet.run import fleet_tune
+    from autofuse.tuning import TuneOptions
     from tuning_db import Store
 
-    if not (math.isfinite(budget) and budget > 0):
-        raise AutofuseError(f"the budget must be a positive number of seconds, not {budget:g}")
+    asked = TuneOptions(db=db, budget_s=budget, seed=seed)
     with StopSignals() as stop:
         graphs, weights = graphs_of(what)
         kind = asked_device(device, target)
@@ -94,10 +95,8 @@ def tune(
             Store.open(db) as store,
             JobLease(store, what.name) as job,
         ):
-            found = fleet_tune(
-                graphs, own, budget_s=budget, device=kind.name, db=db, weights=weights, seed=seed,
-                say=note, stop=lambda: stop() or job.is_cancelled(),
-            )  # fmt: skip
+            asked = replace(asked, device=kind.name, stop=lambda: stop() or job.is_cancelled())
+            found = fleet_tune(graphs, own, asked, weights=weights, say=note)
     emit(form, _data(found), _lines(found))
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from autofuse import __version__
 from autofuse.commands.common import DbOption, FormatOption, reported
-from autofuse.commands.output import Format, emit, plural, size, table
+from autofuse.commands.output import Format, emit, table
 from autofuse.errors import AutofuseError
 from autofuse.graph.types import Graph
+from autofuse.units import bytes_text, plural
 
 if TYPE_CHECKING:
     from autofuse.backends.toolchain import Compiler
@@ -161,8 +162,8 @@ def _info_lines(data: dict[str, Any]) -> Iterator[str]:
     absent = ", ".join(n for n, v in data["packages"].items() if v is None)
     yield f"autofuse  {data['autofuse']}, Python {data['python']}, {data['system']}"
     yield f"packages  {versions}" + (f"; not installed: {absent}" if absent else "")
-    llc, memory = size(cpu["last_level_cache_bytes"]), cpu["memory_bytes"]
-    held = "" if memory is None else f", {size(memory)} memory"
+    llc, memory = bytes_text(cpu["last_level_cache_bytes"]), cpu["memory_bytes"]
+    held = "" if memory is None else f", {bytes_text(memory)} memory"
     usable = "" if cpu["usable"] else ", not usable without a C compiler"
     yield f"cpu       {cpu['model']}, {plural(cpu['cores'], 'core')}, {llc} cache{held}{usable}"
     yield f"          {' '.join(cpu['instruction_sets'])}"
@@ -177,12 +178,14 @@ def _info_lines(data: dict[str, Any]) -> Iterator[str]:
     yield f"c++       {_said(data['cxx_compiler'])}"
     state = ""
     if "exists" in database:
-        state = f" ({size(database['bytes'] or 0)})" if database["exists"] else " (not there yet)"
+        held = bytes_text(database["bytes"] or 0)
+        state = f" ({held})" if database["exists"] else " (not there yet)"
     yield f"database  {database['name']}{state}"
     if cache["directory"] is None:
         yield f"cache     {cache['reason']}"
     else:
-        yield f"cache     {cache['directory']} ({size(cache['bytes'])} of {size(cache['cap'])})"
+        held = f"{bytes_text(cache['bytes'])} of {bytes_text(cache['cap'])}"
+        yield f"cache     {cache['directory']} ({held})"
 
 
 def _said(found: dict[str, Any]) -> str:
@@ -216,8 +219,8 @@ def _zoo_cells(row: dict[str, Any]) -> list[str]:
     return [
         row["source"],
         f"{row['nodes']}{inside}",
-        size(row["input_bytes"]),
-        size(row["output_bytes"]),
+        bytes_text(row["input_bytes"]),
+        bytes_text(row["output_bytes"]),
         row["description"] if row["size"] == "default" else "",
     ]
 

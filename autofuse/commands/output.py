@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+from autofuse.units import time_text
 
 
 class Format(str, Enum):  # noqa: UP042 - StrEnum's help text differs between versions of typer
@@ -86,39 +86,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def duration(microseconds: float | None) -> str:
-    """12.3 µs, 4.56 ms or 1.2 s, three digits."""
+    """As `units.time_text`; "-" where it is not known."""
     if microseconds is None or not math.isfinite(microseconds):
         return "-"
-    for limit, scale, unit in ((1e3, 1.0, "µs"), (1e6, 1e3, "ms")):
-        if microseconds < limit:
-            return f"{_three(microseconds / scale)} {unit}"
-    return f"{_three(microseconds / 1e6)} s"
+    return time_text(microseconds)
 
 
 def seconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f} s"
-
-
-def size(count: float) -> str:
-    """Bytes with a binary unit: 512 B, 1.5 MiB."""
-    power = 0
-    while count >= 1024 and power < len(UNITS) - 1:
-        count, power = count / 1024, power + 1
-    return f"{count:.0f} {UNITS[power]}" if power == 0 else f"{_three(count)} {UNITS[power]}"
-
-
-def amount(count: float) -> str:
-    """A count with a decimal unit: 950, 1.2 k, 34 M."""
-    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= limit:
-            return f"{_three(count / limit)} {unit}"
-    return f"{count:.0f}"
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _three(value: float) -> str:
-    digits = 2 if value < 10 else 1 if value < 100 else 0
-    return f"{value:.{digits}f}"
+    """As `duration`, of seconds."""
+    return duration(None if value is None else 1e6 * value)

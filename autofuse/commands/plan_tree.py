@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from autofuse.commands.output import amount, duration, plural, size
+from autofuse.commands.output import duration
 from autofuse.cost.traffic import Traffic, group_traffic, plan_traffic, read_bytes
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.library.gemm import library_of
@@ -15,6 +15,7 @@ from autofuse.plan.fusion.groups import host_loop
 from autofuse.plan.program.binding import groups_once
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.tuning.explain.contests import NAMES
+from autofuse.units import amount_text, bytes_text, plural
 
 _NAMED_NODES = 12
 
@@ -22,7 +23,7 @@ _NAMED_NODES = 12
 def plan_data(graph: Graph, candidate: Candidate, dialect: Dialect) -> dict[str, Any]:
     """The groups of a candidate of a canonical graph with their traffic, and the totals; a dialect
     says which of them are library calls."""
-    groups = _groups(graph, candidate.plan, candidate.launches, candidate.bodies, dialect)
+    groups = _groups(graph, candidate.plan, candidate.launches, dialect)
     once = groups_once(graph, candidate.plan)
     return {
         "groups": [{**group, "once": k in once} for k, group in enumerate(groups)],
@@ -34,20 +35,17 @@ def _groups(
     graph: Graph,
     plan: FusionPlan,
     launches: Sequence[LaunchConfig],
-    bodies: Sequence[Sequence[LaunchConfig]],
     dialect: Dialect,
 ) -> list[dict[str, Any]]:
-    found = []
-    for position, (group, launch) in enumerate(zip(plan.groups, launches, strict=True)):
-        inside = bodies[position] if bodies else ()
-        found.append(_group(graph, group, launch, inside, dialect))
-    return found
+    return [
+        _group(graph, group, launch, dialect)
+        for group, launch in zip(plan.groups, launches, strict=True)
+    ]
 
 
 def _group(
-    graph: Graph, group: FusionGroup, launch: LaunchConfig, inside: Sequence[LaunchConfig],
-    dialect: Dialect,
-) -> dict[str, Any]:  # fmt: skip
+    graph: Graph, group: FusionGroup, launch: LaunchConfig, dialect: Dialect
+) -> dict[str, Any]:
     data: dict[str, Any] = {
         "nodes": [{"node": n, "op": graph[n].op, "name": graph[n].name,
                    "types": [str(t) for t in graph[n].types]} for n in group.nodes],
@@ -60,7 +58,8 @@ def _group(
         own = {"library": bool(library), "launch": dict(launch.settings)}
         return data | own | ({"implementation": library} if library else {})
     body, trips = host_loop(graph, group)
-    inner = _groups(body, group.body, inside, (), dialect)
+    inside = launch.inner or (launch,) * len(group.body.groups)
+    inner = _groups(body, group.body, inside, dialect)
     known = trips if is_counted(graph[group.nodes[0]].op) else None
     return data | {"loop": {"trips": known, "unroll": group.unroll, "groups": inner}}
 
@@ -80,10 +79,8 @@ def _traffic(traffic: Traffic) -> dict[str, Any]:
 
 
 def traffic_text(traffic: dict[str, Any]) -> str:
-    return (
-        f"reads {size(traffic['read_bytes'])}, writes {size(traffic['written_bytes'])}, "
-        f"{amount(traffic['flops'])} flop"
-    )
+    read, written = bytes_text(traffic["read_bytes"]), bytes_text(traffic["written_bytes"])
+    return f"reads {read}, writes {written}, {amount_text(traffic['flops'])} flop"
 
 
 def tree_lines(groups: Sequence[dict[str, Any]], indent: str = "", path: str = "") -> Iterator[str]:
@@ -119,7 +116,7 @@ def _details(group: dict[str, Any], indent: str) -> Iterator[str]:
     for kind in ("reads", "writes"):
         for value in group[kind]:
             label = _label(value["value"], value)
-            yield f"{indent}{kind:<7} {label} {value['type']}, {size(value['bytes'])}"
+            yield f"{indent}{kind:<7} {label} {value['type']}, {bytes_text(value['bytes'])}"
     if "contest" in group:
         yield f"{indent}by      {contest_text(group['contest'])}"
     if group.get("launch") and not group["library"]:

@@ -77,8 +77,8 @@ def progress_line(progress: Progress) -> str:
         factor = progress.baseline_us / progress.best_us
         parts[0] += f" ({factor:.2f}x {progress.baseline})"
     parts.append(f"{progress.trials} trials, {progress.measured} measured")
-    if progress.search_gap is not None:
-        parts.append(f"gap of this search {progress.search_gap:.1%}")
+    if progress.proof.search_gap is not None:
+        parts.append(f"gap of this search {progress.proof.search_gap:.1%}")
     if progress.bound_gap is not None:
         parts.append(f"to the bound {progress.bound_gap:.1%}")
     if progress.failed:

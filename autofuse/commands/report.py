@@ -14,12 +14,13 @@ import typer
 
 from autofuse.commands.common import DbOption, os_sentence, output_path, reported, write_whole
 from autofuse.commands.database import existing_store
-from autofuse.commands.output import note, plural, say
+from autofuse.commands.output import note, say
 from autofuse.commands.report_data import workload_reports
 from autofuse.errors import AutofuseError
 from autofuse.report.model import WorkloadReport
 from autofuse.report.overview import as_of
 from autofuse.report.peers import PeersFile, read_peers
+from autofuse.units import plural
 
 
 class ReportFormat(str, Enum):  # noqa: UP042 - as commands.output.Format

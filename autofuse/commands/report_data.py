@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from autofuse.commands.pictures import graph_svg
-from autofuse.cost.account import Account, account
+from autofuse.cost.account import account
 from autofuse.devices import DEVICES
 from autofuse.graph.readback import read_text
 from autofuse.graph.types import Graph
 from autofuse.ops.types import GraphError
 from autofuse.plan.types import FusionPlan, PlanError, candidate_from_json
-from autofuse.records import Environment, Measurement, SessionRow, WorkloadRow
-from autofuse.report.facts import Crossing, Implemented, PlanFacts
+from autofuse.records import Account, Environment, Measurement, SessionRow, WorkloadRow
+from autofuse.report.gains import Implemented
 from autofuse.report.model import WorkloadReport, by_device, collect
 from autofuse.report.peers import PeersFile, peers_of
 from autofuse.tuning.explain.contests import NAMES, Contest, contested, contests, timed_in
@@ -34,7 +34,7 @@ def workload_reports(
             measurements,
             plan_svg=_picture(graph, workload.name, sessions, measurements),
             peers=peers_of(peers, workload.name, environment) if peers else (),
-            facts=plan_facts(graph, sessions, measurements),
+            accounts=plan_accounts(graph, sessions, measurements),
             implemented=_implemented(store, graph, environment, sessions, measurements),
             served=_served(store, workload, environment),
         )
@@ -46,30 +46,30 @@ def _served(store: Store, workload: WorkloadRow, environment: Environment) -> st
     return "" if found is None else found.measurement.candidate_digest
 
 
-def plan_facts(
+def plan_accounts(
     graph: Graph | None, sessions: Sequence[SessionRow], measurements: Sequence[Measurement]
-) -> dict[str, PlanFacts]:
-    """Facts of every baseline and best plan by candidate digest; none without a graph, and none of
-    a plan whose stored text this version cannot read."""
+) -> dict[str, Account]:
+    """Accounts of every baseline and best plan by candidate digest; none without a graph, and none
+    of a plan whose stored text this version cannot read."""
     if graph is None:
         return {}
     named = {d for s in sessions if s.result for _, d in s.result.baselines}
     named |= {s.result.best_digest for s in sessions if s.result}
     named |= {m.candidate_digest for m in measurements if m.stage in ("baseline", "final")}
     texts = {m.candidate_digest: m.candidate for m in measurements if m.candidate_digest in named}
-    found: dict[str, PlanFacts] = {}
+    accounts: dict[str, Account] = {}
     # How kernels are launched changes none of this, so equal plans are counted once.
-    known: dict[FusionPlan, PlanFacts] = {}
+    known: dict[FusionPlan, Account] = {}
     for digest, text in texts.items():
         try:
             candidate = candidate_from_json(text)
             if candidate.plan not in known:
-                known[candidate.plan] = _facts(account(graph, candidate))
-            found[digest] = known[candidate.plan]
+                known[candidate.plan] = account(graph, candidate)
+            accounts[digest] = known[candidate.plan]
         except (PlanError, GraphError, LookupError):
             # A database may hold plans of other versions: what cannot be counted is left out.
             continue
-    return found
+    return accounts
 
 
 def _implemented(
@@ -116,23 +116,6 @@ def _graph(workload: WorkloadRow) -> Graph | None:
         return read_text(workload.text)
     except GraphError:
         return None
-
-
-def _facts(found: Account) -> PlanFacts:
-    return PlanFacts(
-        kernels=found.kernels,
-        launches=found.launches,
-        read_bytes=found.traffic.read_bytes,
-        written_bytes=found.traffic.written_bytes,
-        flops=found.traffic.flops,
-        recomputed=found.recomputed,
-        recomputed_flops=found.recomputed_flops,
-        peak_bytes=found.peak_bytes,
-        crossings=tuple(
-            Crossing(t.place, t.op, t.type, t.source, t.written_bytes, t.read_bytes, t.readers)
-            for t in found.trips
-        ),
-    )
 
 
 def _picture(

@@ -26,12 +26,13 @@ from autofuse.commands.common import (
     sized_workload,
     write_whole,
 )
-from autofuse.commands.output import Format, duration, emit, note, size, table
+from autofuse.commands.output import Format, duration, emit, note, table
 from autofuse.graph.keys import input_keys
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.settled import constant_inputs
 from autofuse.graph.types import Graph
 from autofuse.plan.arithmetic import DEFAULT_MATH
+from autofuse.units import bytes_text
 
 
 @reported
@@ -137,7 +138,7 @@ def _lines(data: dict[str, Any]) -> list[str]:
     if fixed["inputs"]:
         head.append(
             f"constants ({', '.join(fixed['inputs'])}) bound once: "
-            f"{duration(1e6 * fixed['prepare_s'])}, {size(fixed['prepared_bytes'])} kept"
+            f"{duration(1e6 * fixed['prepare_s'])}, {bytes_text(fixed['prepared_bytes'])} kept"
         )
     rows = [
         [

@@ -24,7 +24,7 @@ from autofuse.commands.common import (
     reported,
     write_whole,
 )
-from autofuse.commands.output import Format, emit, note, plural, size
+from autofuse.commands.output import Format, emit, note
 from autofuse.commands.plan_tree import plan_data, traffic_text, tree_lines
 from autofuse.commands.simplified import simplified_data, simplified_lines
 from autofuse.cost.bounds import candidate_bytes
@@ -37,6 +37,7 @@ from autofuse.plan.networks import write_network
 from autofuse.plan.program.schedule import kernel_runs, launches_per_call, schedule
 from autofuse.plan.types import Candidate
 from autofuse.simplify import normal_form
+from autofuse.units import bytes_text, plural
 
 
 @reported
@@ -179,13 +180,13 @@ def _tree(data: dict[str, Any]) -> Iterator[str]:
     origin = "" if plan["origin"] in ("", plan["name"]) else f" ({plan['origin']})"
     launches = plural(plan["launches_per_call"], "launch").replace("launchs", "launches")
     yield f"plan {plan['name']}{origin}, {launches} a call, {traffic_text(data['traffic'])}"
-    yield f"{size(plan['peak_bytes'])} of intermediates alive at once"
+    yield f"{bytes_text(plan['peak_bytes'])} of intermediates alive at once"
     fixed = plan["constants"]
     if fixed["inputs"]:
         kernels = plural(fixed["kernels"], "kernel")
         yield (
             f"constants ({', '.join(fixed['inputs'])}) are prepared once: {kernels}, "
-            f"{size(fixed['prepared_bytes'])} kept for calls"
+            f"{bytes_text(fixed['prepared_bytes'])} kept for calls"
         )
     yield from tree_lines(data["groups"])
 

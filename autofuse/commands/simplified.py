@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from autofuse.commands.output import plural, table
+from autofuse.commands.output import table
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
 from autofuse.simplify import RULES, simplify
+from autofuse.units import plural
 
 
 def simplified_data(graph: Graph) -> dict[str, Any]:

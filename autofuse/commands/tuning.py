@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
-from math import isfinite
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
@@ -24,13 +23,16 @@ from autofuse.commands.common import (
     load_workload,
     reported,
 )
-from autofuse.commands.output import Format, duration, emit, plural, seconds, size, table
+from autofuse.commands.output import Format, duration, emit, seconds, table
 from autofuse.commands.progress import StopSignals, shown_progress
-from autofuse.devices import DeviceKind
 from autofuse.errors import AutofuseError
-from autofuse.graph.types import Graph
 from autofuse.plan.arithmetic import DEFAULT_MATH
 from autofuse.simplify import normal_form
+from autofuse.tuning import TuneOptions
+from autofuse.tuning.options import ALL, FAST
+from autofuse.units import bytes_text, plural
+
+DEFAULTS = TuneOptions()
 
 
 @reported
@@ -43,10 +45,10 @@ def tune(
     math: MathOption = DEFAULT_MATH,
     budget: Annotated[
         float, typer.Option(metavar="SECONDS", help="Seconds to spend, everything counted.")
-    ] = 60.0,
+    ] = DEFAULTS.budget_s,
     strategy: Annotated[
         str, typer.Option(metavar="NAME", help="exact, optuna or random.")
-    ] = "exact",
+    ] = DEFAULTS.strategy,
     search_gap: Annotated[
         float,
         typer.Option(
@@ -54,21 +56,23 @@ def tune(
             "--gap",
             help="exact: stop at this gap of the search, a fraction.",
         ),
-    ] = 0.0,
+    ] = DEFAULTS.search_gap,
     runs: Annotated[
         float | None,
         typer.Option(metavar="N", help="exact: stop when N runs cannot repay more tuning."),
-    ] = None,
+    ] = DEFAULTS.runs,
     max_memory: Annotated[
         int | None,
         typer.Option("--max-memory", metavar="BYTES", help="Of intermediates alive at once."),
-    ] = None,
-    cache: Annotated[str, typer.Option(metavar="STATE", help="Timed cold, warm or auto.")] = "auto",
+    ] = DEFAULTS.max_memory,
+    cache: Annotated[
+        str, typer.Option(metavar="STATE", help="Timed cold, warm or auto.")
+    ] = DEFAULTS.cache,
     baselines: Annotated[
         str,
         typer.Option(metavar="WHICH", help="all, fast (those that can win) or names: A,B."),
-    ] = "fast",
-    seed: SeedOption = 0,
+    ] = FAST,
+    seed: SeedOption = DEFAULTS.seed,
     sampler: Annotated[
         str | None, typer.Option(metavar="NAME", help="Sampler of optuna: tpe or nsga2.")
     ] = None,
@@ -80,10 +84,13 @@ def tune(
     Every measurement is kept: the same command again resumes and measures nothing twice. Ctrl-C
     stops the search and keeps what was found; a second Ctrl-C aborts.
     """
-    if not (isfinite(budget) and budget > 0):
-        raise AutofuseError(f"the budget must be a positive number of seconds, not {budget:g}")
-    options = {} if sampler is None else {"sampler": sampler}
     names = _plan_names(baselines, "--baselines")
+    asked = TuneOptions(
+        db=db, budget_s=budget, strategy=strategy, search_gap=search_gap, runs=runs,
+        max_memory=max_memory, cache=cache, seed=seed, simplify=not no_simplify, math=math,
+        options={} if sampler is None else {"sampler": sampler},
+        baselines=baselines if baselines in (ALL, FAST) else names,
+    )  # fmt: skip
     # Optuna is slow to import: signals are caught before, so that an early Ctrl-C is a clean end.
     with StopSignals() as stop:
         from autofuse.tuning import tune as search
@@ -91,44 +98,15 @@ def tune(
         name, graph = load_workload(source, dim)
         kind = asked_device(device, target, math)
         if kind.hardware is None:
-            _plan_only(graph, name, kind, target, form, not no_simplify, math)
+            from autofuse.tuning.job.planned import plan_for
+
+            planned = plan_for(graph, replace(asked, name=name, device=kind.name, target=target))
+            emit(form, planned.to_json(), _planned_lines(name, planned.to_json()))
             return
         with shown_progress() as progress:
-            result = search(
-                graph,
-                name=name,
-                device=kind.name,
-                db=db,
-                budget_s=budget,
-                strategy=strategy,
-                search_gap=search_gap,
-                runs=runs,
-                max_memory=max_memory,
-                cache=cache,
-                seed=seed,
-                options=options,
-                baselines=baselines if baselines in ("all", "fast") else names,
-                progress=progress,
-                stop=stop,
-                simplify=not no_simplify,
-                math=math,
-            )
+            result = search(graph, asked, name=name, device=kind.name, progress=progress, stop=stop)
     data = result.to_json()
     emit(form, data, tune_lines(name, data))
-
-
-def _plan_only(
-    graph: Graph, name: str, kind: DeviceKind, target: str, form: Format, simplify: bool,
-    math: str,
-) -> None:  # fmt: skip
-    """`tune` for a GPU that is not here."""
-    from autofuse.tuning.job.planned import plan_for
-
-    found = plan_for(
-        graph, name=name, device=kind.name, target=target, simplify=simplify, math=math
-    )
-    data = found.to_json()
-    emit(form, data, _planned_lines(name, data))
 
 
 def _planned_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
@@ -136,7 +114,7 @@ def _planned_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     yield f"{name} for {data['target']}: {plural(graph['nodes'], 'node')}, digest {graph['digest']}"
     yield ""
     rows = [
-        [plan, duration(row["bound_us"]), str(row["kernels"]), size(row["peak_bytes"]),
+        [plan, duration(row["bound_us"]), str(row["kernels"]), bytes_text(row["peak_bytes"]),
          row.get("error", "")]
         for plan, row in data["plans"].items()
     ]  # fmt: skip
@@ -175,7 +153,7 @@ def tune_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     checked = _CHECKED[data["checked"]]
     if data["verified"] and len(data.get("checked_on", ())) > 1:
         checked += f" on {len(data['checked_on'])} draws of inputs"
-    memory = f", {size(best['peak_bytes'])} of intermediates" if "peak_bytes" in best else ""
+    memory = f", {bytes_text(best['peak_bytes'])} of intermediates" if "peak_bytes" in best else ""
     worst = "" if error is None else f" (largest relative error {error:.2g})"
     origin = best["origin"] or "unknown"
     yield f"best: {origin}, plan {best['plan_digest']}, {checked}{worst}{memory}"
@@ -324,7 +302,7 @@ def _compare_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     rows = []
     for plan, row in data["plans"].items():
         if row.get("error") or not row.get("time_us"):
-            predicted, moved = duration(row["predicted_us"]), size(row["bytes"])
+            predicted, moved = duration(row["predicted_us"]), bytes_text(row["bytes"])
             rows.append([plan, "-", "", "", predicted, str(row["kernels"]), moved, "",
                          row.get("error") or "no time"])  # fmt: skip
             continue
@@ -332,7 +310,7 @@ def _compare_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
         quartiles = _range(row["q1_us"], row["q3_us"])
         status = "verified" if row["verified"] else "NOT verified"
         rows.append([plan, duration(row["time_us"]), quartiles, factor,
-                     duration(row["predicted_us"]), str(row["kernels"]), size(row["bytes"]),
+                     duration(row["predicted_us"]), str(row["kernels"]), bytes_text(row["bytes"]),
                      seconds(row["compile_s"]), status])  # fmt: skip
     head = ["plan", ">time", "quartiles", ">to the fastest", ">predicted", ">kernels", ">moved",
             ">compile", "result"]  # fmt: skip
@@ -359,7 +337,7 @@ def _boundary_lines(data: dict[str, Any]) -> Iterator[str]:
             first, second = boundary["kernels"]
             values = ", ".join(boundary["values"])
             yield (f"{plan}: {where}kernel {first} -> kernel {second}: {values}, "
-                   f"{size(boundary['bytes'])}")  # fmt: skip
+                   f"{bytes_text(boundary['bytes'])}")  # fmt: skip
             refusals = {(r["rule"], r["reason"]): None for r in boundary["refusals"]}
             for rule, reason in refusals:
                 yield f"   [{rule}] {reason}"

@@ -5,65 +5,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from autofuse.cost.traffic import Traffic, read_bytes, written_bytes
+from autofuse.cost.traffic import read_bytes, written_bytes
 from autofuse.graph.types import Graph, Value
 from autofuse.plan.fusion.groups import host_loop, is_source
 from autofuse.plan.program.binding import groups_of_calls
 from autofuse.plan.program.schedule import launches_per_call, schedule
 from autofuse.plan.types import Candidate, FusionPlan
-
-
-@dataclass(frozen=True, slots=True)
-class Trip:
-    """The trips of one value through memory per call of a plan.
-
-    `place` names it: its node and, inside a host loop, the loop's; `source` says that it is
-    an input or constant of the graph, which no plan writes. `readers` are kernels."""
-
-    place: str
-    op: str
-    type: str
-    source: bool
-    written_bytes: int
-    read_bytes: int
-    readers: int
-
-    @property
-    def bytes(self) -> int:
-        return self.written_bytes + self.read_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """Totals per call. The bytes of `trips` add up to those of `traffic`. `recomputed` counts the
-    additional computations of nodes in more than one kernel, `recomputed_flops` their arithmetic;
-    `peak_bytes` are intermediates alive at once."""
-
-    kernels: int
-    launches: int
-    traffic: Traffic
-    recomputed: int
-    recomputed_flops: float
-    peak_bytes: int
-    trips: tuple[Trip, ...]
+from autofuse.records import Account, Trip
 
 
 def account(graph: Graph, candidate: Candidate) -> Account:
     """The account of a legal candidate of a canonical graph; raises PlanError where it does not
     fit the graph."""
-    found = schedule(graph, candidate)
-    again, flops = _recomputed(graph, candidate.plan)
+    calls = schedule(graph, candidate)
+    recomputed, recomputed_flops = _recomputed(graph, candidate.plan)
     trips = tuple(_trips(graph, candidate.plan, 1, ""))
-    read, written = sum(t.read_bytes for t in trips), sum(t.written_bytes for t in trips)
     return Account(
         kernels=kernel_count(candidate.plan),
-        launches=launches_per_call(found.steps),
-        traffic=Traffic(read, written, _flops(graph, candidate.plan)),
-        recomputed=again,
-        recomputed_flops=flops,
-        peak_bytes=found.workspace + found.binding.held,
+        launches=launches_per_call(calls.steps),
+        read_bytes=sum(t.read_bytes for t in trips),
+        written_bytes=sum(t.written_bytes for t in trips),
+        flops=_flops(graph, candidate.plan),
+        recomputed=recomputed,
+        recomputed_flops=recomputed_flops,
+        peak_bytes=calls.workspace + calls.binding.held,
         trips=trips,
     )
 

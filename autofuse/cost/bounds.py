@@ -245,11 +245,7 @@ def work_bound_us(
 def peak_bytes(graph: Graph, plan: FusionPlan) -> int:
     """Bytes of intermediates alive at once, with buffers reused, and of values prepared from
     constants (panels apart, which depend on launches); inputs and outputs apart."""
-    launches = tuple(LaunchConfig() for _ in plan.groups)
-    bodies = tuple(
-        () if g.body is None else tuple(LaunchConfig() for _ in g.body.groups) for g in plan.groups
-    )
-    return candidate_bytes(graph, Candidate(plan, launches, bodies))
+    return candidate_bytes(graph, Candidate(plan, (LaunchConfig(),) * len(plan.groups)))
 
 
 def candidate_bytes(graph: Graph, candidate: Candidate) -> int:

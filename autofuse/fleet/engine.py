@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from autofuse.errors import AutofuseError
 from autofuse.fleet.health import Canary
 from autofuse.graph.types import Graph
+from autofuse.tuning.options import TuneOptions
 
 if TYPE_CHECKING:
     from autofuse.backends.registry import Build
@@ -26,16 +27,22 @@ class EngineError(AutofuseError):
 
 @dataclass(frozen=True, slots=True)
 class TuneSlice:
-    """So many seconds of tuning for a graph on a unit of the engine: a session, which resumes what
-    earlier ones did."""
+    """Some seconds of tuning for a graph on a unit of the engine: a session, which resumes what
+    earlier ones did. It travels to other processes, so its options hold no functions."""
 
-    name: str
     graph: Graph
-    device: str
-    db: str | None
-    budget_s: float
-    seed: int = 0
+    options: TuneOptions
     unit: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the graph is called."""
+        return self.options.name
+
+    @property
+    def budget_s(self) -> float:
+        """Seconds of the slice."""
+        return self.options.budget_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +97,20 @@ def tune_slice(task: TuneSlice, build: Build | None = None) -> SliceResult:
     from autofuse.tuning.job.tuner import tune
 
     begun = time.perf_counter()
-    canary = canary_of(task.device, task.db)
+    asked = task.options
+    canary = canary_of(asked.device, asked.db)
     looked_s = time.perf_counter() - begun
     if canary.fault:
         return SliceResult(task.name, looked_s, canary=canary)
-    found = tune(
-        task.graph, name=task.name, device=task.device, db=task.db,
-        budget_s=max(task.budget_s - looked_s, 1.0), seed=task.seed, build=build,
-    )  # fmt: skip
-    gap = None if found.certificate is None else found.search_gap
-    seconds = looked_s + found.total_s
-    if not found.is_timed:
-        failure = found.best_record.failure
+    left_s = max(asked.budget_s - looked_s, 1.0)
+    result = tune(task.graph, replace(asked, budget_s=left_s, build=build))
+    gap = None if result.proof.certificate is None else result.search_gap
+    seconds = looked_s + result.total_s
+    if not result.is_timed:
+        failure = result.best_record.failure
         error = "" if failure is None else failure.message
         return SliceResult(task.name, seconds, error=error, canary=canary)
-    return SliceResult(task.name, seconds, found.best_us, gap, found.measured, canary=canary)
+    return SliceResult(task.name, seconds, result.best_us, gap, result.measured, canary=canary)
 
 
 def done_slice(work: SliceWork, task: TuneSlice) -> SliceResult:

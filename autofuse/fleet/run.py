@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autofuse.errors import AutofuseError
 from autofuse.fleet.engine import Engine, SliceResult, TuneSlice
 from autofuse.fleet.health import UnitHealth
 from autofuse.fleet.shares import LEAST_S, GraphShare, next_share
 from autofuse.graph.types import Graph
+from autofuse.tuning.options import TuneOptions
 
 _WAIT_S = 1.0
 # Seconds after the budget until which a slice may end: it may be waiting for a unit that is lost.
@@ -31,12 +32,11 @@ class FleetResult:
 
 
 def fleet_tune(
-    graphs: Mapping[str, Graph], engine: Engine, *, budget_s: float, device: str = "cpu",
-    db: str | None = None, weights: Mapping[str, float] | None = None, seed: int = 0,
-    say: Callable[[str], object] = lambda text: None, stop: Callable[[], bool] = lambda: False,
+    graphs: Mapping[str, Graph], engine: Engine, options: TuneOptions, *,
+    weights: Mapping[str, float] | None = None, say: Callable[[str], object] = lambda text: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> FleetResult:  # fmt: skip
-    """Tune `graphs`, by name, for `budget_s` seconds on all units of `engine` together.
+    """Tune `graphs`, by name, as `options` say, whose budget all units of `engine` share.
 
     What was measured before is not measured again, so a run that was killed goes on when it is
     started again. `weights`: how often each graph runs (1 unless said). A unit that is disturbed
@@ -44,12 +44,13 @@ def fleet_tune(
     unit is left, and where all were given up before anything was tuned."""
     if not graphs:
         raise AutofuseError("there is no graph to tune")
-    own = weights or {}
+    own, stop = weights or {}, options.stop or (lambda: False)
     shares = {name: GraphShare(name, graph, own.get(name, 1.0)) for name, graph in graphs.items()}
-    job = _Job(engine, shares, device, db, seed, say, clock)
+    each = replace(options, stop=None, progress=None)
+    job = _Job(engine, shares, each, say, clock)
     begun, most = clock(), len(engine.units)
     while True:
-        left = budget_s - (clock() - begun)
+        left = options.budget_s - (clock() - begun)
         goes_on = left >= LEAST_S and not stop()
         if goes_on:
             job.give(left)
@@ -73,9 +74,7 @@ class _Job:
 
     engine: Engine
     shares: dict[str, GraphShare]
-    device: str
-    db: str | None
-    seed: int
+    options: TuneOptions
     say: Callable[[str], object]
     clock: Callable[[], float]
     running: dict[str, TuneSlice] = field(default_factory=dict)
@@ -90,9 +89,8 @@ class _Job:
                 return
             if self.health[unit].rests_until <= self.clock():
                 seconds = min(left_s, share.next_s)
-                task = TuneSlice(
-                    share.name, share.graph, self.device, self.db, seconds, self.seed, unit
-                )
+                asked = replace(self.options, name=share.name, budget_s=seconds)
+                task = TuneSlice(share.graph, asked, unit)
                 self.running[unit] = task
                 self.engine.start(unit, task)
 

@@ -24,14 +24,13 @@ def check_math(math: str) -> None:
 
 
 def is_relaxed(launch: LaunchConfig) -> bool:
-    """Whether a kernel is launched so that its arithmetic may be changed."""
-    return launch.get(MATH.name, MATH.default) == RELAXED
+    """Whether a kernel is launched so that its arithmetic may be changed, or one inside it."""
+    return any(one.get(MATH.name, MATH.default) == RELAXED for one in launch.everywhere())
 
 
 def not_asked(candidate: Candidate, math: str) -> str:
     """That a plan changes arithmetic though that was not asked for, in a sentence; "" where it does
     not, or it was."""
-    launches = (*candidate.launches, *(one for body in candidate.bodies for one in body))
-    if math == RELAXED or not any(map(is_relaxed, launches)):
+    if math == RELAXED or not any(map(is_relaxed, candidate.launches)):
         return ""
     return "its kernels change arithmetic, which is asked for by math='relaxed'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -25,9 +26,14 @@ TILES = (GEMM, PRODUCT)
 
 @dataclass(frozen=True, slots=True)
 class LaunchConfig:
-    """Choices that do not change what a kernel computes, as sorted (parameter, setting) pairs."""
+    """Choices that do not change what a kernel computes.
+
+    `settings` are sorted (parameter, setting) pairs. `inner`, of a loop that the host runs, are the
+    configurations of its body's groups in the order of their plan; without them each group takes
+    the loop's own."""
 
     settings: tuple[tuple[str, Setting], ...] = ()
+    inner: tuple[LaunchConfig, ...] = ()
 
     @staticmethod
     def of(**settings: Setting) -> LaunchConfig:
@@ -39,8 +45,20 @@ class LaunchConfig:
     def get(self, key: str, default: Setting) -> Setting:
         return dict(self.settings).get(key, default)
 
+    def everywhere(self) -> Iterator[LaunchConfig]:
+        """This one and all inside it, in order."""
+        yield self
+        for each in self.inner:
+            yield from each.everywhere()
+
+    def changed(self, change: Callable[[LaunchConfig], LaunchConfig]) -> LaunchConfig:
+        """This one with `change` made to its settings and to those of all inside it."""
+        own = change(LaunchConfig(self.settings)).settings
+        return LaunchConfig(own, tuple(each.changed(change) for each in self.inner))
+
     def __str__(self) -> str:
-        return ",".join(f"{k}={v}" for k, v in self.settings)
+        own = ",".join(f"{k}={v}" for k, v in self.settings)
+        return f"{own}[{'; '.join(map(str, self.inner))}]" if self.inner else own
 
 
 def _short(value: object) -> str:

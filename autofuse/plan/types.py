@@ -7,8 +7,10 @@ graphs written differently share plans.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import islice
 from typing import Any
 
 from autofuse.graph.types import Value
@@ -99,13 +101,11 @@ class LoopBody:
 class Candidate:
     """A plan and one LaunchConfig per group, parallel to `plan.groups`.
 
-    A group with a body carries that body's configurations in `bodies` at the same position
-    (an empty tuple elsewhere). `origin` says who proposed it and is not part of its identity.
+    `origin` says who proposed it and is not part of its identity.
     """
 
     plan: FusionPlan
     launches: tuple[LaunchConfig, ...]
-    bodies: tuple[tuple[LaunchConfig, ...], ...] = ()
     origin: str = field(default="", compare=False)
 
     @property
@@ -113,12 +113,19 @@ class Candidate:
         """Content hash of `to_json`, 32 hex digits."""
         return sha256(self.to_json().encode()).hexdigest()[:32]
 
+    @property
+    def all_launches(self) -> tuple[LaunchConfig, ...]:
+        """The configurations of all kernels, those of loop bodies among them."""
+        return tuple(one for launch in self.launches for one in launch.everywhere())
+
     def to_json(self) -> str:
-        """Canonical JSON text; `candidate_from_json` reads it back equal."""
+        """Canonical JSON text; `candidate_from_json` reads it back equal. What is inside of a
+        configuration stands in one row, each before what is inside of it."""
+        inside = [[one for each in c.inner for one in each.everywhere()] for c in self.launches]
         payload = {
             "plan": _plan_data(self.plan),
             "launches": [dict(c.settings) for c in self.launches],
-            "bodies": [[dict(c.settings) for c in body] for body in self.bodies],
+            "bodies": [[dict(one.settings) for one in row] for row in inside],
         }
         return json.dumps(payload, sort_keys=True, separators=(",", ":"))
 
@@ -131,16 +138,43 @@ def candidate_from_json(text: str, origin: str = "") -> Candidate:
         if len(text) > _MOST_TEXT:
             raise ValueError(f"it has more than {_MOST_TEXT} characters")
         data = json.loads(text)
-        return Candidate(
-            _plan_of(data["plan"]),
-            tuple(stored_launch(c) for c in data["launches"]),
-            tuple(tuple(stored_launch(c) for c in body) for body in data["bodies"]),
-            origin,
+        plan = _plan_of(data["plan"])
+        rows = data["bodies"] or [[]] * len(plan.groups)
+        launches = tuple(
+            _whole_launch(group, stored_launch(own), [stored_launch(c) for c in row])
+            for group, own, row in zip(plan.groups, data["launches"], rows, strict=True)
         )
+        return Candidate(plan, launches, origin)
     except RecursionError:
         raise PlanError("not a stored candidate: it is nested too deeply") from None
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise PlanError(f"not a stored candidate: {str(error)[:_MOST_SAID]}") from error
+
+
+def _launch_count(plan: FusionPlan) -> int:
+    return sum(1 if g.body is None else 1 + _launch_count(g.body) for g in plan.groups)
+
+
+def _whole_launch(
+    group: FusionGroup, own: LaunchConfig, row: Sequence[LaunchConfig]
+) -> LaunchConfig:
+    """A group's configuration with those inside it, out of one row of them.
+
+    A row of one for each group of the body is what was stored when the loops in it had none of
+    their own. Raises ValueError for a row of any other length."""
+    if group.body is None or not row:
+        if row:
+            raise ValueError(f"{group} has no body to be configured")
+        return own
+    flat = len(row) == len(group.body.groups)
+    if not flat and len(row) != _launch_count(group.body):
+        raise ValueError(f"{len(row)} launch configurations for {_launch_count(group.body)}")
+    rest, inner = iter(row), []
+    for each in group.body.groups:
+        first = next(rest)
+        count = 0 if flat or each.body is None else _launch_count(each.body)
+        inner.append(_whole_launch(each, first, tuple(islice(rest, count))))
+    return LaunchConfig(own.settings, tuple(inner))
 
 
 def _plan_data(plan: FusionPlan) -> list[dict[str, Any]]:

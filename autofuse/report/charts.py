@@ -22,19 +22,8 @@ from autofuse.report.frame import (
     upward,
 )
 from autofuse.report.model import Point, SessionReport, WorkloadReport
-from autofuse.report.svg import (
-    SERIES,
-    Scale,
-    drawing,
-    label,
-    lifted,
-    path,
-    seconds_text,
-    steps,
-    tag,
-    time_text,
-    words,
-)
+from autofuse.report.svg import SERIES, Scale, drawing, label, lifted, path, steps, tag, words
+from autofuse.units import seconds_text, time_text
 
 _MOST_DOTS = 1500
 
@@ -72,7 +61,7 @@ def progress(report: WorkloadReport) -> str:
     if not shown:
         return ""
     lines = [b for b in report.baselines if math.isfinite(b.timing.median_us)]
-    bounds = [e.bound_us for s, _ in shown for e in s.events if e.bound_us]
+    bounds = [e.proof.bound_us for s, _ in shown for e in s.events if e.proof.bound_us]
     times = [y for _, track in shown for _, y in track] + [b.timing.median_us for b in lines]
     x = across([at for _, track in shown for at, _ in track])
     y = upward([*times, *bounds])
@@ -170,7 +159,7 @@ def _session_line(
     colour = number % SERIES
     corners = steps([(x(at), y(us)) for at, us in track])
     parts = [tag("title", words(session.label)), path(corners, class_=f"af-line af-l{colour}")]
-    bound = [(e.spent.total, e.bound_us) for e in session.events if e.bound_us]
+    bound = [(e.spent.total, e.proof.bound_us) for e in session.events if e.proof.bound_us]
     if bound:
         line = steps([(x(at), y(us)) for at, us in bound])
         parts.append(path(line, class_=f"af-line af-l{colour}", stroke_dasharray="1 4"))

@@ -22,19 +22,16 @@ from autofuse.report.model import WorkloadReport
 from autofuse.report.svg import (
     SERIES,
     Scale,
-    amount_text,
     drawing,
     label,
     lifted,
     path,
-    percent_text,
-    runs_text,
     scale,
-    seconds_text,
     steps,
     tag,
     words,
 )
+from autofuse.units import amount_text, percent_text, runs_text, seconds_text
 
 # Enough points that a curve on two log axes looks smooth.
 _SAMPLES = 46
@@ -170,7 +167,11 @@ def gap_chart(report: WorkloadReport) -> str:
     """What the plans of each session's own kernels may still gain, against seconds spent."""
     tracks = []
     for session in report.sessions:
-        track = [(e.spent.total, e.search_gap) for e in session.events if e.search_gap is not None]
+        track = [
+            (e.spent.total, e.proof.search_gap)
+            for e in session.events
+            if e.proof.search_gap is not None
+        ]
         good = [(at, gap) for at, gap in track if math.isfinite(at) and math.isfinite(gap)]
         if good:
             end = (max(session.spent.total, good[-1][0]), good[-1][1])

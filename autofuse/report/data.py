@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from autofuse.records import Event
+from autofuse.records import Account, Event
 from autofuse.report.envelope import EnvelopeSegment, advice, envelope, options, together
-from autofuse.report.facts import PlanFacts, gains
+from autofuse.report.gains import gains
 from autofuse.report.model import Contender, SessionReport, WorkloadReport
 from autofuse.report.overview import headline
 from autofuse.report.svg import clean
@@ -41,12 +41,12 @@ def render_json(reports: Sequence[WorkloadReport], generated: str) -> str:
 
 
 def _workload(report: WorkloadReport) -> dict[str, Any]:
-    facts, environment = dict(report.facts), report.environment
+    accounts, environment = dict(report.accounts), report.environment
     leading, segments = report.leading, envelope(options(report))
     rival = leading.rival if leading else None
     incumbent = report.incumbent
-    best = facts.get(incumbent.digest) if incumbent else None
-    other = facts.get(rival.digest) if rival else None
+    best = accounts.get(incumbent.digest) if incumbent else None
+    other = accounts.get(rival.digest) if rival else None
     return {
         "name": report.name,
         "digest": report.digest,
@@ -54,10 +54,10 @@ def _workload(report: WorkloadReport) -> dict[str, Any]:
         "device": report.device,
         "fingerprint": dict(environment.must + environment.stale) if environment else {},
         "headline": headline(report),
-        "incumbent": _contender(incumbent, facts) if incumbent else None,
-        "baselines": [_contender(b, facts) for b in report.baselines],
+        "incumbent": _contender(incumbent, accounts) if incumbent else None,
+        "baselines": [_contender(b, accounts) for b in report.baselines],
         "peers": [asdict(p) for p in report.peers],
-        "sessions": [_session(s, facts) for s in report.sessions],
+        "sessions": [_session(s, accounts) for s in report.sessions],
         "tradeoff": [asdict(p) for p in dict.fromkeys(report.offers)],
         "envelope": _envelope(segments),
         "advice": advice(segments),
@@ -68,7 +68,7 @@ def _workload(report: WorkloadReport) -> dict[str, Any]:
     }
 
 
-def _contender(one: Contender, facts: Mapping[str, PlanFacts]) -> dict[str, Any]:
+def _contender(one: Contender, accounts: Mapping[str, Account]) -> dict[str, Any]:
     return {
         "name": one.name,
         "candidate": one.digest,
@@ -76,19 +76,19 @@ def _contender(one: Contender, facts: Mapping[str, PlanFacts]) -> dict[str, Any]
         "kernels": one.kernels,
         "compile_s": one.compile_s,
         "max_rel_error": one.max_rel_error,
-        "facts": _facts(facts.get(one.digest)),
+        "facts": _told(accounts.get(one.digest)),
     }
 
 
-def _facts(found: PlanFacts | None) -> dict[str, Any] | None:
-    if found is None:
+def _told(account: Account | None) -> dict[str, Any] | None:
+    if account is None:
         return None
-    data = asdict(found)
-    del data["crossings"]
+    data = asdict(account)
+    del data["trips"]
     return data
 
 
-def _session(one: SessionReport, facts: Mapping[str, PlanFacts]) -> dict[str, Any]:
+def _session(one: SessionReport, accounts: Mapping[str, Account]) -> dict[str, Any]:
     return {
         "label": one.label,
         "id": one.id,
@@ -101,7 +101,7 @@ def _session(one: SessionReport, facts: Mapping[str, PlanFacts]) -> dict[str, An
         "carried_s": one.carried_s,
         "trials": one.trials,
         "measured": one.measured,
-        "best": _contender(one.best, facts) if one.best else None,
+        "best": _contender(one.best, accounts) if one.best else None,
         "best_is_sample": one.is_sample,
         "break_even": [asdict(b) for b in one.break_even],
         "verdicts": [asdict(v) for v in one.verdicts],
@@ -112,7 +112,17 @@ def _session(one: SessionReport, facts: Mapping[str, PlanFacts]) -> dict[str, An
 
 def _event(one: Event) -> dict[str, Any]:
     """A sample of a search."""
-    return asdict(one) | {"seconds": one.spent.total, "bound_gap": one.bound_gap, "sample": True}
+    proof = one.proof
+    data = {name: value for name, value in asdict(one).items() if name != "proof"}
+    return data | {
+        "search_floor_us": proof.search_floor_us,
+        "search_gap": proof.search_gap,
+        "residual_us": proof.residual_us,
+        "bound_us": proof.bound_us,
+        "seconds": one.spent.total,
+        "bound_gap": one.bound_gap,
+        "sample": True,
+    }
 
 
 def _envelope(segments: Sequence[EnvelopeSegment]) -> list[dict[str, Any]]:
@@ -146,11 +156,11 @@ def render_csv(reports: Sequence[WorkloadReport]) -> str:
 
 
 def _rows(report: WorkloadReport) -> Iterator[dict[str, Any]]:
-    facts = dict(report.facts)
+    accounts = dict(report.accounts)
     front = {(p.role, p.label, p.seconds) for p in report.offers if p.front}
     for b in report.baselines:
         on = ("baseline", b.name, b.compile_s) in front
-        yield _plan_row(b, facts) | {"kind": "rules", "seconds": b.compile_s, "front": on}
+        yield _plan_row(b, accounts) | {"kind": "rules", "seconds": b.compile_s, "front": on}
     for p in report.peers:
         yield {
             "name": p.name,
@@ -171,7 +181,7 @@ def _rows(report: WorkloadReport) -> Iterator[dict[str, Any]]:
             rival = s.rival
             pays = next((b for b in s.break_even if rival and b.baseline == rival.name), None)
             total = s.carried_s + s.spent.total
-            yield _plan_row(s.best, facts) | {
+            yield _plan_row(s.best, accounts) | {
                 "name": s.label,
                 "kind": "best",
                 "seconds": total,
@@ -181,8 +191,8 @@ def _rows(report: WorkloadReport) -> Iterator[dict[str, Any]]:
             }
 
 
-def _plan_row(one: Contender, facts: Mapping[str, PlanFacts]) -> dict[str, Any]:
-    told = _facts(facts.get(one.digest)) or {}
+def _plan_row(one: Contender, accounts: Mapping[str, Account]) -> dict[str, Any]:
+    told = _told(accounts.get(one.digest)) or {}
     timing = one.timing
     return {"name": one.name, "time_us": timing.median_us, "q1_us": timing.q1_us,
             "q3_us": timing.q3_us, **told, "kernels": one.kernels}  # fmt: skip

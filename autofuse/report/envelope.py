@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from autofuse.report.model import WorkloadReport
-from autofuse.report.svg import runs_text, seconds_text
+from autofuse.units import runs_text, seconds_text
 
 MOST_RUNS = 1e9
 ROLES = {"baseline": "rules", "peer": "peer", "search": "search", "best": "search"}

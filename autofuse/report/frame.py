@@ -5,17 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from autofuse.report.svg import (
-    SERIES,
-    Scale,
-    label,
-    lifted,
-    path,
-    scale,
-    seconds_text,
-    spread,
-    time_text,
-)
+from autofuse.report.svg import SERIES, Scale, label, lifted, path, scale, spread
+from autofuse.units import seconds_text, time_text
 
 # Narrow, so that text stays readable when a phone shrinks the picture to its width.
 WIDTH = 420.0

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autofuse.records import (
+    Account,
     Cost,
     Environment,
     Event,
@@ -17,9 +18,9 @@ from autofuse.records import (
     WorkloadRow,
 )
 from autofuse.report.errors import ReportError as ReportError
-from autofuse.report.facts import Implemented, PlanFacts
 from autofuse.report.failures import FailureCount, count_failures
 from autofuse.report.front import pareto as pareto
+from autofuse.report.gains import Implemented
 from autofuse.report.peers import Peer
 
 
@@ -121,7 +122,7 @@ class WorkloadReport:
 
     `points`: every candidate with a time, at its own compile seconds. `offers`: what could be had
     after so many seconds of compiling and searching: baselines, comparable peers, and the search's
-    progress (what was measured again counts as measured last). `facts` are by candidate digest.
+    progress (what was measured again counts as measured last). `accounts` are by candidate digest.
     `plan_svg` is text that `plan_picture.plan_svg` made, or "". `served` is the incumbent: what the
     database serves; None where that is not known.
     """
@@ -136,7 +137,7 @@ class WorkloadReport:
     offers: tuple[Point, ...]
     plan_svg: str = ""
     peers: tuple[Peer, ...] = ()
-    facts: tuple[tuple[str, PlanFacts], ...] = ()
+    accounts: tuple[tuple[str, Account], ...] = ()
     failures: tuple[FailureCount, ...] = ()
     implemented: tuple[Implemented, ...] = ()
     served: Contender | None = None
@@ -206,7 +207,7 @@ def collect(
     *,
     plan_svg: str = "",
     peers: Sequence[Peer] = (),
-    facts: Mapping[str, PlanFacts] | None = None,
+    accounts: Mapping[str, Account] | None = None,
     implemented: Sequence[Implemented] = (),
     served: str = "",
 ) -> WorkloadReport:
@@ -237,7 +238,7 @@ def collect(
         offers=_with_front(_offers(reports, known, peers)),
         plan_svg=plan_svg,
         peers=tuple(peers),
-        facts=tuple(sorted((facts or {}).items())),
+        accounts=tuple(sorted((accounts or {}).items())),
         failures=count_failures(measurements, [(s.label, s.failed) for s in reports]),
         implemented=tuple(implemented),
         served=known.get(served),

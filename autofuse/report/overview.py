@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from autofuse.report import tables
 from autofuse.report.envelope import advice, envelope, options
 from autofuse.report.model import WorkloadReport
-from autofuse.report.svg import ratio_text, runs_text, time_text
 from autofuse.report.tables import Cell, Row, Table
+from autofuse.units import ratio_text, runs_text, time_text
 
 UNFINISHED = "No session has ended: all that is known are samples of a search."
 
@@ -57,7 +57,7 @@ def _row(report: WorkloadReport) -> Row:
     if best is None:
         return (report.name, report.device, *([dash] * 11))
     rival = None if session is None else session.rival
-    facts = dict(report.facts).get(best.digest)
+    account = dict(report.accounts).get(best.digest)
     row = [Cell(report.name), Cell(report.device)]
     if session is None or rival is None:
         row += [dash, dash, tables.us(best.timing.median_us), dash, dash, dash]
@@ -73,10 +73,10 @@ def _row(report: WorkloadReport) -> Row:
             tables.runs(pays.runs) if pays else dash,
         ]
     last = session.events[-1] if session and session.events else None
-    row += [tables.percent(last.search_gap if last else None)]
+    row += [tables.percent(last.proof.search_gap if last else None)]
     row += [tables.percent(last.bound_gap if last else None), tables.count(best.kernels)]
-    row.append(tables.size(facts.bytes if facts else None))
-    row.append(tables.size(facts.peak_bytes if facts else None))
+    row.append(tables.size(account.bytes if account else None))
+    row.append(tables.size(account.peak_bytes if account else None))
     return row
 
 

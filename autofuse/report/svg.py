@@ -16,8 +16,6 @@ GROUPS = 12
 
 # What XML 1.0 does not allow, and lone surrogates, which no file can hold.
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_AMOUNTS = ((1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"))
 _LIGHT = ("#0b63c5", "#b54708", "#18794e", "#7a3fd0", "#b4237a", "#6b5900")
 _DARK = ("#6cb2ff", "#ff9f5c", "#4fd08b", "#c4a2ff", "#ff8cc6", "#e0c341")
 
@@ -146,68 +144,6 @@ def scale(values: Iterable[float], start: float, end: float, log_from: float = 3
         return Scale(low / room, high * room, start, end, True)
     room = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
     return Scale(max(0.0, low - room) if low >= 0 else low - room, high + room, start, end, False)
-
-
-def time_text(us: float) -> str:
-    """Microseconds to three digits in the unit that suits."""
-    if math.isnan(us):
-        return "–"
-    if math.isinf(us):
-        return "∞" if us > 0 else "-∞"
-    rounded = float(f"{us:.3g}")
-    units = (("s", 1e6), ("ms", 1e3), ("µs", 1.0), ("ns", 1e-3))
-    unit, size = next((u for u in units if abs(rounded) >= u[1]), ("µs", 1.0))
-    return f"{_digits(rounded / size)} {unit}"
-
-
-def seconds_text(seconds: float) -> str:
-    return time_text(seconds * 1e6)
-
-
-def ratio_text(ratio: float) -> str:
-    if math.isnan(ratio):
-        return "–"
-    return "∞" if math.isinf(ratio) else f"{_digits(float(f'{ratio:.3g}'))}×"
-
-
-def runs_text(runs: float | None) -> str:
-    """A number of runs, rounded up; None is never."""
-    if runs is None:
-        return "never"
-    if not math.isfinite(runs):
-        return "–" if math.isnan(runs) else "∞"
-    # Rounding errors must not cost a whole run.
-    return f"{math.ceil(runs * (1 - 1e-12)):,}" if runs < 1e9 else f"{runs:.2e}"
-
-
-def bytes_text(count: float) -> str:
-    """Bytes to three digits with a binary unit."""
-    if not math.isfinite(count):
-        return "–"
-    size, unit = abs(count), 0
-    while size >= 1023.5 and unit < len(_BYTES) - 1:
-        size, unit = size / 1024, unit + 1
-    return f"{'-' if count < 0 else ''}{_digits(size)} {_BYTES[unit]}"
-
-
-def amount_text(count: float) -> str:
-    """A count to three digits with a decimal unit: 950, 1.2 k, 34 M."""
-    if not math.isfinite(count):
-        return "–"
-    rounded = float(f"{abs(count):.3g}")
-    size, unit = next(((s, u) for s, u in _AMOUNTS if rounded >= s), (1.0, ""))
-    return f"{'-' if count < 0 else ''}{_digits(rounded / size)}{unit}"
-
-
-def percent_text(share: float | None) -> str:
-    """A share of one to three digits; None is not known."""
-    if share is None or math.isnan(share):
-        return "–"
-    return "∞" if math.isinf(share) else f"{_digits(float(f'{100 * share:.3g}'))} %"
-
-
-def _digits(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 @cache

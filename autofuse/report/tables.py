@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from autofuse.records import Verdict
+from autofuse.records import Account, Verdict
 from autofuse.report.envelope import MOST_RUNS, EnvelopeSegment
-from autofuse.report.facts import PlanFacts, gains
+from autofuse.report.gains import gains
 from autofuse.report.model import BreakEven, SessionReport, WorkloadReport, median_ratio
-from autofuse.report.svg import (
+from autofuse.units import (
     amount_text,
     bytes_text,
     percent_text,
@@ -173,8 +173,8 @@ def segments_table(segments: Sequence[EnvelopeSegment]) -> Table | None:
 def progress(report: WorkloadReport) -> Table | None:
     """Every incumbent with its gaps."""
     rows = [
-        (s.label, seconds(e.spent.total), us(e.best_us), e.origin, percent(e.search_gap),
-         us(e.bound_us), percent(e.bound_gap))
+        (s.label, seconds(e.spent.total), us(e.best_us), e.origin, percent(e.proof.search_gap),
+         us(e.proof.bound_us), percent(e.bound_gap))
         for s in report.sessions
         for e in s.events
     ]  # fmt: skip
@@ -204,20 +204,20 @@ def verdicts(report: WorkloadReport) -> Table | None:
     return table("Interleaved comparisons", heads, rows)
 
 
-def known_facts(report: WorkloadReport) -> Iterator[tuple[str, PlanFacts, bool]]:
-    """(name, facts, whether found by search) of every baseline and best plan that has facts."""
-    facts = dict(report.facts)
+def known_accounts(report: WorkloadReport) -> Iterator[tuple[str, Account, bool]]:
+    """(name, account, whether found by search) of every baseline and best plan that has one."""
+    accounts = dict(report.accounts)
     for b in report.baselines:
-        if b.digest in facts:
-            yield b.name, facts[b.digest], False
+        if b.digest in accounts:
+            yield b.name, accounts[b.digest], False
     for s in report.current:
-        if s.best and s.best.digest in facts:
-            yield f"best: {s.label}", facts[s.best.digest], True
+        if s.best and s.best.digest in accounts:
+            yield f"best: {s.label}", accounts[s.best.digest], True
 
 
 def moved(report: WorkloadReport) -> Table | None:
     """Kernels, launches, bytes, arithmetic and memory of every plan."""
-    found = list(known_facts(report))
+    found = list(known_accounts(report))
     rows = [
         (name, count(f.kernels), count(f.launches), size(f.read_bytes), size(f.written_bytes),
          size(f.bytes), amount(f.flops), count(f.recomputed), amount(f.recomputed_flops))
@@ -231,11 +231,11 @@ def moved(report: WorkloadReport) -> Table | None:
 
 def boundaries(report: WorkloadReport) -> Table | None:
     """Where the leading plan moves other bytes than the best baseline, value by value."""
-    session, facts = report.leading, dict(report.facts)
+    session, accounts = report.leading, dict(report.accounts)
     rival = session.rival if session else None
     if session is None or session.best is None or rival is None:
         return None
-    best, other = facts.get(session.best.digest), facts.get(rival.digest)
+    best, other = accounts.get(session.best.digest), accounts.get(rival.digest)
     if best is None or other is None:
         return None
     found = gains(best, other)
@@ -282,7 +282,7 @@ def _cut(text: str, limit: int = 160) -> str:
 
 
 def memory(report: WorkloadReport) -> Table | None:
-    found = list(known_facts(report))
+    found = list(known_accounts(report))
     rows = [(name, size(f.peak_bytes)) for name, f, _ in found]
     strong = [i for i, (_, _, best) in enumerate(found) if best]
     return table("Intermediates alive at once", ("Plan", "Peak bytes"), rows, strong)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from autofuse.report import charts, charts_cost, tables
 from autofuse.report.envelope import advice, envelope, options
 from autofuse.report.model import WorkloadReport
-from autofuse.report.svg import bytes_text
 from autofuse.report.tables import Table
+from autofuse.units import bytes_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,8 @@ def _pays(report: WorkloadReport) -> Topic:
 
 
 def _gain(report: WorkloadReport) -> Topic:
-    rows = [(n, float(f.bytes), 0 if best else 1) for n, f, best in tables.known_facts(report)]
+    known = tables.known_accounts(report)
+    rows = [(n, float(a.bytes), 0 if best else 1) for n, a, best in known]
     title = f"Bytes moved per call of {report.name}"
     bars = charts_cost.quantity_bars(title, rows, bytes_text)
     return _topic(
@@ -171,7 +172,8 @@ def _implemented(report: WorkloadReport) -> Topic:
 
 
 def _memory(report: WorkloadReport) -> Topic:
-    rows = [(n, float(f.peak_bytes), 0 if best else 1) for n, f, best in tables.known_facts(report)]
+    known = tables.known_accounts(report)
+    rows = [(n, float(a.peak_bytes), 0 if best else 1) for n, a, best in known]
     title = f"Peak bytes of intermediates of {report.name}"
     return _topic(
         "memory",

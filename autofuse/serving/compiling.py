@@ -45,6 +45,7 @@ from autofuse.version import __version__
 if TYPE_CHECKING:
     from autofuse.devices import DeviceKind
     from autofuse.plan.types import Candidate
+    from autofuse.simplify import Forms
     from autofuse.tuning.serve.borrowed import Lent
 
 
@@ -164,7 +165,10 @@ def _served(
             return _ready(bundle, variant, here, graph, form, asked)
         except (LaunchError, BundleError) as error:
             why = str(error)
-    return _built(bundle, variant, graph, form(), _readable(variant), kind, asked, why)
+    from autofuse.graph.canonical import canonical
+    from autofuse.simplify import Forms
+
+    return _built(bundle, variant, Forms(form(), canonical(graph)), kind, asked, why)
 
 
 def _here(asked: PlanRequest) -> tuple[HostFacts, DeviceKind | None]:
@@ -212,16 +216,15 @@ def _readable(variant: Variant) -> Candidate:
 
 
 def _built(
-    bundle: Bundle, variant: Variant, graph: Graph, form: Graph, candidate: Candidate,
-    kind: DeviceKind | None, asked: PlanRequest, why: str,
+    bundle: Bundle, variant: Variant, forms: Forms, kind: DeviceKind | None, asked: PlanRequest,
+    why: str,
 ) -> CompiledPlan:  # fmt: skip
     """Compiled here, on a GPU by the cubins of the bundle where it has them."""
     from autofuse.devices import device_named
-    from autofuse.graph.canonical import canonical
-    from autofuse.simplify import Forms
     from autofuse.tuning.evaluate import code_of
     from autofuse.tuning.serve.served import Choice, serve
 
+    form, candidate = forms.graph, _readable(variant)
     kind = kind or device_named(asked.device, asked.target, asked.math)
     backend = kind.backend
     backend.ready()
@@ -250,7 +253,6 @@ def _built(
             )  # fmt: skip
         why = "the kernels of its bundle are other ones"
     notes = (f"compiled here: {why}", *changed)
-    forms = Forms(form, canonical(graph))
     return serve(kind, forms, Choice(candidate, origin, notes), asked)
 
 

@@ -108,6 +108,12 @@ def never_minus_zero(draft: Draft, value: Value, depth: int = DEPTH) -> bool:
 _POSITIVE = ("exp", "abs", "logistic", "cosh")
 
 
+# Of what is never negative their results are not either.
+_KEEPING_SIGN = (
+    "sqrt", "add", "mul", "div", "select", "reduce_max", "reduce_min", "reduce_sum",
+)  # fmt: skip
+
+
 def non_negative(draft: Draft, value: Value, depth: int = DEPTH) -> bool:
     """Whether every element is at least +0.0 or NaN: never negative, never -0.0."""
     array = draft.known(value)
@@ -122,8 +128,6 @@ def non_negative(draft: Draft, value: Value, depth: int = DEPTH) -> bool:
         return True
     if node.op == "cast":
         return non_negative(draft, node.inputs[0], depth - 1)
-    if node.op in ("sqrt", "add", "mul", "div", "select", "reduce_max", "reduce_min") or (
-        node.spec.family is Family.MOVEMENT
-    ):
+    if node.op in _KEEPING_SIGN or node.spec.family is Family.MOVEMENT:
         return all(non_negative(draft, v, depth - 1) for v in _data(draft, value))
     return False

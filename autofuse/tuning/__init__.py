@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from autofuse.tuning.api import compare as compare
     from autofuse.tuning.compiling import compile as compile
     from autofuse.tuning.job.tuner import tune as tune
+    from autofuse.tuning.options import TuneOptions as TuneOptions
     from autofuse.tuning.plans import KnownPlan as KnownPlan
     from autofuse.tuning.plans import best_plan as best_plan
     from autofuse.tuning.plans import plan_named as plan_named
@@ -23,6 +24,7 @@ __all__ = [
     "CompareResult",
     "KnownPlan",
     "Progress",
+    "TuneOptions",
     "TuneResult",
     "best_plan",
     "compare",
@@ -34,6 +36,7 @@ __all__ = [
 _MODULES = {
     "api": ("CompareResult", "compare"),
     "compiling": ("compile",),
+    "options": ("TuneOptions",),
     "plans": ("KnownPlan", "best_plan", "plan_named"),
     "result": ("Progress", "TuneResult"),
     "job.tuner": ("tune",),

@@ -28,11 +28,11 @@ from autofuse.tuning.plans import (
     plan_named,
 )
 from autofuse.tuning.serve.forms import known_forms
-from autofuse.tuning.together import time_together
+from autofuse.tuning.together import Interleaving, time_together
 
-BLOCKS, ROUNDS = 5, 6
 # Wall seconds of timing all plans, and of one plan alone.
 LIMIT_S = 300.0
+HOW = Interleaving(blocks=5, rounds=6, limit_s=LIMIT_S, single_limit_s=LIMIT_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,11 @@ def compare(
     built = {d: build(backend, graph, c) for d, c in different.items()}
     cache = cache_state("auto", graph, kind)
     peaks = known_peaks(backend.environment(), db)
-    found = {d: _row(graph, c, built[d], peaks) for d, c in different.items()}
+    by_digest = {d: _row(graph, c, built[d], peaks) for d, c in different.items()}
     with Worker(Workload(graph, written=forms.written), hardware=kind.timer) as worker:
         for mode in backend.modes:
-            _time(worker, built, found, Sampling(cache, mode=mode))
-    rows = {n: dict(found[c.digest]) for n, c in candidates.items()}
+            _time(worker, built, by_digest, Sampling(cache, mode=mode))
+    rows = {n: dict(by_digest[c.digest]) for n, c in candidates.items()}
     for n in rows if why else ():
         if n in BASELINES:
             kept = kept_apart(graph, n, candidates[n].plan)
@@ -133,18 +133,15 @@ def _time(
 
     A second mode of issuing goes under `modes`."""
     artifacts = {n: b.artifact for n, b in built.items() if b.artifact is not None}
-    found = time_together(
-        worker, artifacts, blocks=BLOCKS, rounds=ROUNDS, sampling=sampling,
-        limit_s=LIMIT_S, single_limit_s=LIMIT_S,
-    )  # fmt: skip
-    for n, failure in found.failures.items():
+    together = time_together(worker, artifacts, sampling, HOW)
+    for n, failure in together.failures.items():
         rows[n]["error"] = f"{failure.kind.value}: {failure.message}"
-    if found.comparison is None:
-        reason = "" if found.unexplained is None else found.unexplained.message
-        for n in artifacts.keys() - found.failures.keys():
+    if (comparison := together.comparison) is None:
+        reason = "" if together.unexplained is None else together.unexplained.message
+        for n in artifacts.keys() - together.failures.keys():
             rows[n]["error"] = f"the comparison failed: {reason}"
         return
-    timed = zip(found.names, found.comparison.timings, found.comparison.max_rel_errors, strict=True)
+    timed = zip(together.names, comparison.timings, comparison.max_rel_errors, strict=True)
     for n, timing, error in timed:
         times = {"time_us": timing.median_us, "q1_us": timing.q1_us, "q3_us": timing.q3_us}
         if "time_us" in rows[n]:  # another way of issuing the same plan

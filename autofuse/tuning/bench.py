@@ -10,40 +10,29 @@ from autofuse.backends.base import Facts
 from autofuse.cost.bounds import Calibration
 from autofuse.graph.types import Graph
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
-from autofuse.records import Cost, Failure, KernelMeasurement, Measurement, Timing
+from autofuse.records import UNPROVED, Cost, Failure, KernelMeasurement, Measurement, Proof, Timing
 from search_spaces.launch import LaunchSpace
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a search stands: `trials` so far, and what a planner that proves something says by now.
-
-    `search_floor_us` is what no plan of the enumerated kernels can be below at the launches tried,
-    `search_gap` how far the planned one may be above it, as a fraction, `residual_us` the
-    incumbent's end-to-end time less the sum of its kernels' times."""
+    """Where a search stands: `trials` so far, and what is proved by now."""
 
     phase: str = ""
     trials: int = 0
-    search_floor_us: float | None = None
-    search_gap: float | None = None
-    residual_us: float | None = None
+    proof: Proof = UNPROVED
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
     """What a strategy found out, besides the measurements that the bench kept.
 
-    `planned` is the digest of the candidate whose kernel times sum up to `planned_us`;
-    `certificate` says whether floor and gap hold for the "whole" graph or "per window".
-    `counts` are of candidate kernels."""
+    `planned` is the digest of the candidate that `proof` is about. `counts` are of candidate
+    kernels."""
 
     trials: int = 0
     planned: str = ""
-    planned_us: float | None = None
-    search_floor_us: float | None = None
-    search_gap: float | None = None
-    residual_us: float | None = None
-    certificate: str | None = None
+    proof: Proof = UNPROVED
     notes: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
 

@@ -70,7 +70,7 @@ def recalling(left_s: Callable[[], float]) -> Share:
 def check_seconds(seconds: float) -> None:
     """Raises AutofuseError for seconds that can be no budget."""
     if not (math.isfinite(seconds) and seconds > 0):
-        raise AutofuseError(f"the budget must be positive, not {seconds:g} seconds")
+        raise AutofuseError(f"the budget must be a positive number of seconds, not {seconds:g}")
 
 
 @dataclass(frozen=True)

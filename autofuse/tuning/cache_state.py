@@ -10,11 +10,9 @@ from __future__ import annotations
 from autofuse.cost.bounds import peak_bytes
 from autofuse.devices import DeviceKind
 from autofuse.graph.types import Graph
-from autofuse.ops.types import AutofuseError
+from autofuse.tuning.options import check_state
 from autofuse.tuning.plans import baseline_plan
 
-COLD = "cold"
-STATES = ("auto", COLD, "warm")
 # The plan that keeps most values in memory: if it fits, all do.
 LARGEST = "unfused"
 
@@ -34,9 +32,3 @@ def cache_state(wanted: str, graph: Graph, device: DeviceKind) -> str:
     if wanted != "auto":
         return wanted
     return "warm" if working_set_bytes(graph) <= device.cache_bytes() else "cold"
-
-
-def check_state(wanted: str) -> None:
-    """Raises AutofuseError for what is no state that can be asked for."""
-    if wanted not in STATES:
-        raise AutofuseError(f"unknown cache state '{wanted}' (known: {', '.join(STATES)})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from autofuse.baselines import LaunchRule
 from autofuse.graph.canonical import group_digest
@@ -12,16 +13,14 @@ from autofuse.plan.fusion.groups import host_loop
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.search.protocol import Choices, Chooser, Option, Proposal
 from search_spaces.fusion import FusionSpace
-from search_spaces.launch import LaunchSpace
+from search_spaces.launch import OWN_CHOICES, LaunchSpace
 
-# Plans with more kernels share one set of launch choices per kernel kind.
-OWN_CHOICES = 8
 Stop = Callable[[], bool]
 
 
 def default_candidate(graph: Graph, plan: FusionPlan, space: LaunchSpace, origin: str) -> Candidate:
     """A plan under default launch configurations."""
-    return _configured(graph, plan, origin, lambda g, group, _: space.default(g, group))
+    return _configured(graph, plan, origin, space.default)
 
 
 def ruled_candidate(
@@ -29,29 +28,26 @@ def ruled_candidate(
 ) -> Candidate:
     """A plan launched as a rule says, as far as the launch space can do it."""
 
-    def configure(graph: Graph, group: FusionGroup, _: int) -> LaunchConfig:
+    def configure(graph: Graph, group: FusionGroup) -> LaunchConfig:
         launch = rule(graph, group)
-        return space.ruled(graph, group, launch.threads, launch.unroll, launch.strided)
+        made = space.ruled(graph, group, launch.threads, launch.unroll, launch.strided)
+        if group.body is None:
+            return made
+        body, _ = host_loop(graph, group)
+        return replace(made, inner=tuple(configure(body, each) for each in group.body.groups))
 
     return _configured(graph, plan, origin, configure)
 
 
 def _configured(
     graph: Graph, plan: FusionPlan, origin: str,
-    configure: Callable[[Graph, FusionGroup, int], LaunchConfig],
+    configure: Callable[[Graph, FusionGroup], LaunchConfig],
 ) -> Candidate:  # fmt: skip
-    total = count_groups(plan)
     launches: list[LaunchConfig] = []
-    bodies: list[tuple[LaunchConfig, ...]] = []
     for group in plan.groups:
         look()
-        launches.append(configure(graph, group, total))
-        inner: list[LaunchConfig] = []
-        if group.body is not None:
-            body, _ = host_loop(graph, group)
-            inner = [configure(body, g, total) for g in group.body.groups]
-        bodies.append(tuple(inner))
-    return Candidate(plan, tuple(launches), tuple(bodies), origin)
+        launches.append(configure(graph, group))
+    return Candidate(plan, tuple(launches), origin)
 
 
 def count_groups(plan: FusionPlan) -> int:
@@ -88,7 +84,9 @@ class FusionProblem:
 
         plan = self.space.choose(once)
 
-        def configure(graph: Graph, group: FusionGroup, total: int) -> LaunchConfig:
+        total = count_groups(plan)
+
+        def configure(graph: Graph, group: FusionGroup) -> LaunchConfig:
             return self.launch.choose(graph, group, once, self._prefix(graph, group, total))
 
         candidate = _configured(self.graph, plan, "search", configure)

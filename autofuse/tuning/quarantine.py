@@ -4,7 +4,6 @@ of such a class is run in this session."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import chain
 
 from autofuse.plan.parameters import MAPS, MMA, NO_MMA, PINGPONG
 from autofuse.plan.types import Candidate
@@ -15,8 +14,10 @@ KernelClass = tuple[str, bool, bool]
 
 def classes_of(candidate: Candidate) -> frozenset[KernelClass]:
     """Those of a plan's kernels on tensor cores."""
-    launches = chain(candidate.launches, *candidate.bodies)
-    own = ((str(MMA.of(each)), bool(PINGPONG.of(each)), bool(MAPS.of(each))) for each in launches)
+    own = (
+        (str(MMA.of(each)), bool(PINGPONG.of(each)), bool(MAPS.of(each)))
+        for each in candidate.all_launches
+    )
     return frozenset(each for each in own if each[0] != NO_MMA)
 
 

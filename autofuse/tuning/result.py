@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 from autofuse.plan.types import Candidate
-from autofuse.records import Cost, Measurement, Verdict, gap_to
+from autofuse.records import UNPROVED, Cost, Measurement, Proof, SessionResult, Verdict
 
 # How the best plan was held to the reference: to all of it, at drawn places, or not at all.
 BY_REFERENCE, SAMPLED, UNCHECKED = "reference", "sampled", "no"
@@ -16,8 +16,7 @@ BY_REFERENCE, SAMPLED, UNCHECKED = "reference", "sampled", "no"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The state of a running session; times in microseconds, `left_s` in seconds; the gaps are as
-    in a TuneResult."""
+    """The state of a running session; times in microseconds, `left_s` in seconds."""
 
     best_us: float | None
     baseline_us: float | None
@@ -27,8 +26,12 @@ class Progress:
     failed: dict[str, int]
     left_s: float
     phase: str
-    search_gap: float | None = None
-    bound_gap: float | None = None
+    proof: Proof = UNPROVED
+
+    @property
+    def bound_gap(self) -> float | None:
+        """How far the incumbent may be above the best plan there is."""
+        return self.proof.gap_of(self.best_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,60 +49,41 @@ def idle(left_s: float, phase: str) -> Progress:
 
 @dataclass(frozen=True, slots=True)
 class TuneResult:
-    """The end of a tuning session.
+    """The end of a tuning session; times in microseconds.
 
-    `best` won the final interleaved comparison (`final`: its median and the baselines', in
-    microseconds); `measurements` has the record of the best and of each baseline. `planned_us` is
-    the sum of the planned kernels' times.
+    `session` is what the database keeps of it, with what is proved of the best plan. `best` won the
+    final interleaved comparison: `best_us` and `baseline_us` are the medians there.
+    `best_record` and `baselines` are the records of the best plan and of each baseline.
 
-    There are two gaps. `search_gap`, the gap of this search: no plan of the kernels that it
-    enumerated, at the launches that it tried, is below `search_floor_us`; `certificate` says
-    whether that holds for the "whole" graph or "per window". `bound_gap`, the gap to the bound: no
-    plan whatever is below `bound_us` (`graph_bound_us`), be it of kernels or launches that were
-    never tried, as far as the calibrated peaks hold.
+    `checked` says how the best plan was held to the reference, on the draws of inputs `checked_on`.
+    Where `is_timed` is False there was no time to measure anything, and `best_us` is what the plan
+    is expected to take.
 
-    `checked` says how the best plan was held to the reference. Where `is_timed` is False there was
-    no time to measure anything, and `best_us` is what the plan is expected to take.
-
-    `peak_bytes` are those of intermediates;
-    `left_out` are baselines for which the budget had no time, `predicted` those that were not run
-    because they cannot be the fastest by the kernels they share with others.
-    """
+    `total_s` are all seconds that it took; `cache` is the state that plans were timed in, "cold" or
+    "warm"; `peak_bytes` are those of the best plan's intermediates; `counts` are of candidate
+    kernels; `left_out` are baselines for which the budget had no time, `predicted` those that were
+    not run because they cannot be the fastest by the kernels they share with others."""
 
     name: str
     digest: str
     nodes: int
     device: str
-    strategy: str
-    seed: int
-    budget_s: float
-    spent: Cost
-    trials: int
-    measured: int
-    failed: Mapping[str, int]
+    session: SessionResult
     best: Candidate
     best_record: Measurement
     best_us: float
     baselines: Mapping[str, Measurement]
     baseline_us: Mapping[str, float]
-    verdicts: tuple[Verdict, ...]
     checked: str
-    interrupted: bool
+    checked_on: tuple[str, ...]
     total_s: float
-    notes: tuple[str, ...] = field(default=())
-    cache: str = "cold"
-    search_gap: float | None = None
-    planned_us: float | None = None
-    search_floor_us: float | None = None
-    bound_us: float | None = None
-    certificate: str | None = None
-    peak_bytes: int = 0
-    residual_us: float | None = None
-    counts: Mapping[str, int] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
-    checked_on: tuple[str, ...] = ()
+    notes: tuple[str, ...]
+    cache: str
+    peak_bytes: int
+    counts: Mapping[str, int]
+    left_out: tuple[str, ...]
+    predicted: Mapping[str, Predicted]
     is_timed: bool = True
-    predicted: Mapping[str, Predicted] = field(default_factory=dict)
 
     @property
     def verified(self) -> bool:
@@ -107,9 +91,44 @@ class TuneResult:
         return self.checked == BY_REFERENCE
 
     @property
+    def interrupted(self) -> bool:
+        """Whether the user ended it before its time."""
+        return not self.session.finished
+
+    @property
+    def trials(self) -> int:
+        """How often the strategy proposed something."""
+        return self.session.trials
+
+    @property
+    def measured(self) -> int:
+        """How many candidates were measured now."""
+        return self.session.measured
+
+    @property
+    def failed(self) -> dict[str, int]:
+        """How many of them failed, by kind."""
+        return dict(self.session.failed)
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The best plan against each baseline."""
+        return self.session.verdicts
+
+    @property
+    def proof(self) -> Proof:
+        """What is proved of the best plan, with the definitions of the two gaps."""
+        return self.session.proof
+
+    @property
+    def search_gap(self) -> float | None:
+        """How far the plan may be above the best of this search."""
+        return self.proof.search_gap
+
+    @property
     def bound_gap(self) -> float | None:
         """How far the best plan found may be above the best there is."""
-        return gap_to(self.bound_us, self.best_us) if self.is_timed else None
+        return self.proof.gap_of(self.best_us) if self.is_timed else None
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, numbers unrounded."""
@@ -117,13 +136,13 @@ class TuneResult:
             "name": self.name,
             "graph": {"digest": self.digest, "nodes": self.nodes},
             "device": self.device,
-            "strategy": self.strategy,
-            "seed": self.seed,
-            "budget_s": self.budget_s,
-            "spent_s": _cost(self.spent, self.total_s),
+            "strategy": self.session.strategy,
+            "seed": self.session.seed,
+            "budget_s": self.session.budget_s,
+            "spent_s": _cost(self.session.spent, self.total_s),
             "trials": self.trials,
             "measured": self.measured,
-            "failed": dict(self.failed),
+            "failed": self.failed,
             "baselines": {n: self._baseline(n, m) for n, m in self.baselines.items()},
             "predicted": {
                 n: {"time_us": p.us, "kernels": p.kernels} for n, p in self.predicted.items()
@@ -155,11 +174,11 @@ class TuneResult:
             "max_rel_error": self.best_record.max_rel_error,
             "search_gap": self.search_gap,
             "bound_gap": self.bound_gap,
-            "certificate": self.certificate,
-            "planned_us": self.planned_us,
-            "search_floor_us": self.search_floor_us,
-            "bound_us": self.bound_us,
-            "residual_us": self.residual_us,
+            "certificate": self.proof.certificate,
+            "planned_us": self.proof.planned_us,
+            "search_floor_us": self.proof.search_floor_us,
+            "bound_us": self.proof.bound_us,
+            "residual_us": self.proof.residual_us,
             "candidates": dict(self.counts),
             "interrupted": self.interrupted,
             "notes": list(self.notes),

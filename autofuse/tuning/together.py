@@ -26,44 +26,50 @@ class Together:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Interleaving:
+    """Blocks of samples and rounds in each, in an order drawn with `seed`. `limit_s` bounds the
+    wall seconds of comparing, `single_limit_s` those of one plan when it must be found out which of
+    them failed."""
+
+    blocks: int
+    rounds: int
+    limit_s: float
+    single_limit_s: float
+    seed: int = 0
+
+
 def time_together(
-    worker: Worker,
-    artifacts: Mapping[str, AnyArtifact],
-    *,
-    blocks: int,
-    rounds: int,
-    sampling: Sampling,
-    limit_s: float,
-    single_limit_s: float,
-    seed: int = 0,
+    worker: Worker, artifacts: Mapping[str, AnyArtifact], sampling: Sampling, how: Interleaving
 ) -> Together:
-    """Check and time all that work, interleaved; `limit_s` bounds the wall seconds of comparing,
-    `single_limit_s` those of one plan when it must be found out which of them failed."""
+    """Check and time all that work, interleaved."""
     left = dict(artifacts)
     failures: dict[str, Failure] = {}
     seconds = 0.0
     while left:
-        found = worker.compare(list(left.values()), blocks, rounds, sampling, limit_s, seed)
-        seconds += found.seconds
-        if isinstance(found, Comparison):
-            return Together(tuple(left), found, failures, None, seconds)
-        lost, spent = _culprits(worker, left, found, sampling, single_limit_s)
+        reply = worker.compare(
+            list(left.values()), how.blocks, how.rounds, sampling, how.limit_s, how.seed
+        )
+        seconds += reply.seconds
+        if isinstance(reply, Comparison):
+            return Together(tuple(left), reply, failures, None, seconds)
+        lost, spent = _culprits(worker, left, reply, sampling, how.single_limit_s)
         seconds += spent
         if not lost:
-            return Together((), None, failures, found.failure, seconds)
+            return Together((), None, failures, reply.failure, seconds)
         failures |= lost
         left = {name: artifact for name, artifact in left.items() if name not in lost}
     return Together((), None, failures, None, seconds)
 
 
 def _culprits(
-    worker: Worker, left: Mapping[str, AnyArtifact], found: ComparisonFailure, sampling: Sampling,
+    worker: Worker, left: Mapping[str, AnyArtifact], lost: ComparisonFailure, sampling: Sampling,
     limit_s: float,
 ) -> tuple[dict[str, Failure], float]:  # fmt: skip
     """Who failed, and the seconds of finding out: a dead process does not say whom it was running,
     so each is then run alone."""
-    if found.index is not None:
-        return {list(left)[found.index]: found.failure}, 0.0
+    if lost.index is not None:
+        return {list(left)[lost.index]: lost.failure}, 0.0
     replies = {name: worker.measure(one, sampling, limit_s) for name, one in left.items()}
-    lost = {name: reply.failure for name, reply in replies.items() if reply.failure is not None}
-    return lost, sum(reply.seconds for reply in replies.values())
+    failures = {name: reply.failure for name, reply in replies.items() if reply.failure is not None}
+    return failures, sum(reply.seconds for reply in replies.values())

@@ -154,24 +154,29 @@ def random_candidate(graph: Graph, seed: int, steps: int) -> Candidate:
     plan = walk.plan()
     assert plan is not None
     rng = walk.rng
-    bodies = tuple(
-        random_launches(host_loop(graph, group)[0], group.body, rng) if group.body else ()
-        for group in plan.groups
-    )
-    return Candidate(plan, random_launches(graph, plan, rng), bodies)
+    return Candidate(plan, random_launches(graph, plan, rng))
 
 
 def random_launches(
     graph: Graph, plan: FusionPlan, rng: np.random.Generator
 ) -> tuple[LaunchConfig, ...]:
-    """A random configuration per group; loops inside a kernel run some iterations at a time."""
-    found: list[LaunchConfig] = []
-    for group in plan.groups:
-        launch = random_launch(rng)
-        trips = [graph.call(n)["trip"] for n in group.nodes if graph[n].op == "loop"]
-        if trips and group.body is None:
-            factors = [k for k in range(1, 5) if math.gcd(*trips) % k == 0]
-            unroll = int(rng.choice(factors))
-            launch = LaunchConfig.of(**dict(launch.settings), loop_unroll=unroll)
-        found.append(launch)
-    return tuple(found)
+    """A random configuration per group."""
+    return tuple(_random_group_launch(graph, group, rng) for group in plan.groups)
+
+
+def _random_group_launch(
+    graph: Graph, group: FusionGroup, rng: np.random.Generator
+) -> LaunchConfig:
+    """Loops inside a kernel run some iterations at a time; kernels of a loop that the host runs
+    have configurations of their own."""
+    launch = random_launch(rng)
+    if group.body is not None:
+        body, _ = host_loop(graph, group)
+        inner = (_random_group_launch(body, each, rng) for each in group.body.groups)
+        return LaunchConfig(launch.settings, tuple(inner))
+    trips = [graph.call(n)["trip"] for n in group.nodes if graph[n].op == "loop"]
+    if trips:
+        factors = [k for k in range(1, 5) if math.gcd(*trips) % k == 0]
+        unroll = int(rng.choice(factors))
+        launch = LaunchConfig.of(**dict(launch.settings), loop_unroll=unroll)
+    return launch

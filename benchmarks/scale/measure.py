@@ -21,6 +21,7 @@ from autofuse.records import (
     Event,
     KernelMeasurement,
     Measurement,
+    Proof,
     SessionResult,
     Timing,
 )
@@ -90,7 +91,7 @@ def _operations(store: Store, filling: Filling, repeats: int) -> Mapping[str, Ca
     assert best is not None and lease is not None
     beaten = [best.measurement.candidate_digest]
     begun = iter([_session(store, env, workload) for _ in range(3 * repeats + 1)])
-    ended = SessionResult("exact", 0, 60.0, Cost(), 9, 9, (), digest, (), (), True, 0.0, 0.0)
+    ended = SessionResult("exact", 0, 60.0, Cost(), 9, 9, (), digest, (), (), True, Proof(0.0, 0.0))
     return {
         "add_workload": lambda: store.add_workload(workload, "text", "w", 50),
         "start_session": lambda: _session(store, env, workload),
@@ -109,9 +110,7 @@ def _operations(store: Store, filling: Filling, repeats: int) -> Mapping[str, Ca
         "add_kernels": lambda: store.add_kernels(
             session, env, [_kernel(group) for group in known[:GROUPS]]
         ),
-        "add_event": lambda: store.add_event(
-            session, Event(1, Cost(), 10.0, digest, "exact", None, None)
-        ),
+        "add_event": lambda: store.add_event(session, Event(1, Cost(), 10.0, digest, "exact")),
         "incumbent": lambda: store.incumbent(env, workload, "cold"),
         "best": lambda: store.best(env, workload),
         "promote": promoted,

@@ -25,6 +25,7 @@ from autofuse.fleet.on_ray import UNIT, RayEngine
 from autofuse.fleet.run import FleetResult, fleet_tune
 from autofuse.frontends import spec, trace
 from autofuse.limits import usable_cores
+from autofuse.tuning import TuneOptions
 from benchmarks.soak.actors import ROOT
 from benchmarks.soak.place import placed
 from benchmarks.soak.toy_units import (
@@ -219,7 +220,8 @@ def _tuned(setting: Setting, units: int, work: SliceWork, db: str, graphs: int) 
     graph = trace(lambda x: x + 1, spec(3))
     given = {f"graph{k}": graph for k in range(graphs)}
     with closing(made_engine(setting.engine)(units, work)) as engine:
-        return fleet_tune(given, engine, budget_s=20 * setting.seconds + 60.0, device="toy", db=db)
+        asked = TuneOptions(budget_s=20 * setting.seconds + 60.0, device="toy", db=db)
+        return fleet_tune(given, engine, asked)
 
 
 def _together(jobs: Sequence[Callable[[], FleetResult]]) -> list[FleetResult]:

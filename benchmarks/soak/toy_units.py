@@ -63,7 +63,7 @@ class ToyUnits:
         begun = time.perf_counter()
         (self.folder / f"unit-{task.unit}").write_text(f"{os.getpid()} {birth(os.getpid())}")
         workload, off_s = workload_of(task.name), self.clock_off_s.get(task.unit, 0.0)
-        with _clock(off_s), Store.open(task.db) as store, Turns(store) as turns:
+        with _clock(off_s), Store.open(task.options.db) as store, Turns(store) as turns:
             store.add_workload(workload, "", task.name, 1)
             session = store.start_session(ENVIRONMENT, workload, "soak", 0, task.budget_s)
             measured, known = 0, store.measured(ENVIRONMENT, workload)

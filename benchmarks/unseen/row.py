@@ -95,7 +95,7 @@ def row(made: Made, name: str, asked: Asked) -> dict[str, Any]:
 
 
 def _searched(found: TuneResult, watched: Watched, took_s: float) -> dict[str, Any]:
-    spent = asdict(found.spent)
+    spent = asdict(found.session.spent)
     return {
         "nodes": found.nodes,
         "best_us": found.best_us,
@@ -104,10 +104,10 @@ def _searched(found: TuneResult, watched: Watched, took_s: float) -> dict[str, A
         "better": watched.better,
         "trials": found.trials,
         "measured": found.measured,
-        "failed": dict(found.failed),
+        "failed": found.failed,
         "search_gap": found.search_gap,
         "bound_gap": found.bound_gap,
-        "certificate": found.certificate,
+        "certificate": found.proof.certificate,
         "spent_s": spent,
         "phases_s": {phase: round(s, 2) for phase, s in watched.phases.items()},
         "took_s": took_s,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 
 from autofuse.backends.base import AMX_USED, Program, Source
 from autofuse.backends.cache import content_key
@@ -156,8 +155,7 @@ def _pieces_of(run: Run) -> tuple[DnnlCall, ...]:
 def lacking(candidate: Candidate) -> str:
     """Which library that a candidate calls is missing on this machine, in a sentence; "" where none
     is."""
-    launches = (*candidate.launches, *chain(*candidate.bodies))
-    asked = {launch.get(C_IMPL.name, BLAS) for launch in launches}
+    asked = {launch.get(C_IMPL.name, BLAS) for launch in candidate.all_launches}
     try:
         if ONEDNN in asked:
             onednn()

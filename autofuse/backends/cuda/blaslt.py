@@ -14,7 +14,6 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -118,7 +117,7 @@ def has_cublaslt() -> bool:
 def lacking(candidate: Candidate) -> str:
     """That a candidate calls cuBLASLt, which is missing here, in a sentence; "" where all is
     there."""
-    launches = chain(candidate.launches, *candidate.bodies)
+    launches = candidate.all_launches
     if all(launch.get(IMPL.name, "") != BLASLT for launch in launches) or has_cublaslt():
         return ""
     return MISSING

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 from autofuse.backends.cuda.geometry import Geometry
@@ -76,7 +75,7 @@ def tensor_map_name() -> str:
 def lacking(candidate: Candidate) -> str:
     """That a candidate has tensor maps, which no driver here makes, in a sentence; "" where all is
     there."""
-    launches = chain(candidate.launches, *candidate.bodies)
+    launches = candidate.all_launches
     if not any(MAPS.of(launch) for launch in launches) or has_tensor_maps():
         return ""
     return MISSING

@@ -174,8 +174,7 @@ def _unpacked(candidate: Candidate) -> Candidate:
     def without(launch: LaunchConfig) -> LaunchConfig:
         return LaunchConfig(tuple(s for s in launch.settings if s[0] != PREPACK.name))
 
-    bodies = tuple(tuple(map(without, body)) for body in candidate.bodies)
-    return replace(candidate, launches=tuple(map(without, candidate.launches)), bodies=bodies)
+    return replace(candidate, launches=tuple(one.changed(without) for one in candidate.launches))
 
 
 def same_kernel(run: Run) -> Run:

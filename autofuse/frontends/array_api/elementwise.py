@@ -15,14 +15,10 @@ from autofuse.frontends.array_api.promotion import (
 )
 from autofuse.frontends.array_api.recorder import current
 from autofuse.frontends.errors import TraceError
+from autofuse.frontends.names import Kind, by_array_name
 from autofuse.graph.composites import math as composites
-from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
-
-
-def _op(name: str, *arrays: TracedArray) -> TracedArray:
-    return current().write(GraphWriter.map, name, *arrays)
 
 
 def _floats(*values: Any) -> tuple[TracedArray, ...]:
@@ -37,72 +33,60 @@ def _numbers(*values: Any) -> tuple[TracedArray, ...]:
     return tuple(as_array(v, DType.I32 if dtype == DType.BOOL else dtype) for v in values)
 
 
-def _float_unary(name: str) -> Callable[[Any], TracedArray]:
-    def function(x: Any, /) -> TracedArray:
-        return _op(name, *_floats(x))
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Elementwise {name}; integers are computed as f32."
-    return function
+def _arrays(*values: Any) -> tuple[TracedArray, ...]:
+    return tuple(map(as_array, values))
 
 
-def _composite(
-    function: Callable[..., Value], operands: Callable[..., tuple[TracedArray, ...]]
-) -> Callable[..., TracedArray]:
-    """A composite of values that `operands` brings to a common dtype."""
+def _bits(*values: Any) -> tuple[TracedArray, ...]:
+    """Operands in their common dtype, which is no float."""
+    found = meet(*values)
+    if found[0].dtype.is_float:
+        raise TraceError(f"bitwise operations need integers or booleans, got {found[0].dtype}")
+    return found
+
+
+def _truths(*values: Any) -> tuple[TracedArray, ...]:
+    return tuple(map(truth, values))
+
+
+# What brings the operands of a function to the dtype that it is computed in.
+_OPERANDS: dict[Kind, Callable[..., tuple[TracedArray, ...]]] = {
+    Kind.FLOATS: _floats,
+    Kind.NUMBERS: _numbers,
+    Kind.ROUNDING: _arrays,
+    Kind.TEST: _floats,
+    Kind.COMPARISON: meet,
+    Kind.BITS: _bits,
+    Kind.LOGIC: _truths,
+}
+_SAID = {
+    Kind.FLOATS: "integers are computed as f32",
+    Kind.ROUNDING: "integers are returned as they are",
+    Kind.COMPARISON: "broadcasting; the result is bool",
+    Kind.LOGIC: "of what is not zero",
+}
+
+
+def _named(name: str) -> Callable[..., TracedArray]:
+    """The function that the table of names has under this name."""
+    row = by_array_name()[name]
+    operands, write = _OPERANDS[row.kind], row.write
 
     def traced(*values: Any) -> TracedArray:
-        return current().write(function, *operands(*values))
+        found = operands(*values)
+        if row.kind is Kind.ROUNDING and not found[0].dtype.is_float:
+            return found[0]
+        return current().write(write, *found)
 
-    traced.__name__ = traced.__qualname__ = function.__name__
-    traced.__doc__ = function.__doc__ or f"Elementwise {function.__name__}."
-    return traced
+    def unary(x: Any, /) -> TracedArray:
+        return traced(x)
 
+    def binary(x1: Any, x2: Any, /) -> TracedArray:
+        return traced(x1, x2)
 
-def _rounding(name: str) -> Callable[[Any], TracedArray]:
-    def function(x: Any, /) -> TracedArray:
-        array = as_array(x)
-        return _op(name, array) if array.dtype.is_float else array
-
+    function: Callable[..., TracedArray] = unary if row.operands == 1 else binary
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Elementwise {name}; integers are returned as they are."
-    return function
-
-
-def _binary(name: str) -> Callable[[Any, Any], TracedArray]:
-    def function(x1: Any, x2: Any, /) -> TracedArray:
-        return _op(name, *_numbers(x1, x2))
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Elementwise {name}, broadcasting."
-    return function
-
-
-def _comparison(name: str) -> Callable[[Any, Any], TracedArray]:
-    def function(x1: Any, x2: Any, /) -> TracedArray:
-        return _op(name, *meet(x1, x2))
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Elementwise comparison ({name}), broadcasting; bool."
-    return function
-
-
-def _bits(name: str) -> Callable[[Any, Any], TracedArray]:
-    def function(x1: Any, x2: Any, /) -> TracedArray:
-        a, b = meet(x1, x2)
-        if a.dtype.is_float:
-            raise TraceError(f"bitwise '{name}' needs integers or booleans, got {a.dtype}")
-        return _op(name, a, b)
-
-    function.__name__ = function.__qualname__ = f"bitwise_{name}"
-    return function
-
-
-def _logical(name: str) -> Callable[[Any, Any], TracedArray]:
-    def function(x1: Any, x2: Any, /) -> TracedArray:
-        return _op(name, truth(x1), truth(x2))
-
-    function.__name__ = function.__qualname__ = f"logical_{name}"
+    function.__doc__ = f"Elementwise {name}; {_SAID.get(row.kind, 'broadcasting')}."
     return function
 
 
@@ -112,72 +96,34 @@ def truth(x: Any) -> TracedArray:
     return array if array.dtype == DType.BOOL else not_equal(array, 0)
 
 
-exp, expm1, log, log1p = map(_float_unary, ("exp", "expm1", "log", "log1p"))
-sin, cos, tan = map(_float_unary, ("sin", "cos", "tan"))
-sinh, cosh, tanh = map(_float_unary, ("sinh", "cosh", "tanh"))
-asin, acos, atan = map(_float_unary, ("asin", "acos", "atan"))
-sqrt, rsqrt, erf, logistic = map(_float_unary, ("sqrt", "rsqrt", "erf", "logistic"))
-reciprocal = _float_unary("reciprocal")
+acos, acosh, asin, asinh = map(_named, ("acos", "acosh", "asin", "asinh"))
+atan, atan2, atanh = map(_named, ("atan", "atan2", "atanh"))
+cos, cosh, sin, sinh, tan, tanh = map(_named, ("cos", "cosh", "sin", "sinh", "tan", "tanh"))
+exp, expm1, log, log1p = map(_named, ("exp", "expm1", "log", "log1p"))
+log2, log10, logaddexp, hypot = map(_named, ("log2", "log10", "logaddexp", "hypot"))
+sqrt, rsqrt, reciprocal, square = map(_named, ("sqrt", "rsqrt", "reciprocal", "square"))
+erf, logistic, silu, relu = map(_named, ("erf", "logistic", "silu", "relu"))
 sigmoid = logistic
-log2, log10 = (_composite(f, _floats) for f in (composites.log2, composites.log10))
-logaddexp, hypot = (_composite(f, _floats) for f in (composites.logaddexp, composites.hypot))
-isinf = _composite(composites.isinf, _floats)
-remainder = _composite(composites.remainder, _numbers)
-floor_divide = _composite(composites.floor_divide, _numbers)
-floor, ceil, round = map(_rounding, ("floor", "ceil", "round"))
-add, subtract, multiply = map(_binary, ("add", "sub", "mul"))
-maximum, minimum = map(_binary, ("max", "min"))
-equal, not_equal = map(_comparison, ("eq", "ne"))
-less, less_equal, greater, greater_equal = map(_comparison, ("lt", "le", "gt", "ge"))
-bitwise_and, bitwise_or, bitwise_xor = map(_bits, ("and", "or", "xor"))
-bitwise_left_shift, bitwise_right_shift = map(_bits, ("shl", "shr"))
-logical_and, logical_or, logical_xor = map(_logical, ("and", "or", "xor"))
-
-
-def logical_not(x: Any, /) -> TracedArray:
-    return _op("not", truth(x))
-
-
-def bitwise_invert(x: Any, /) -> TracedArray:
-    array = as_array(x)
-    if array.dtype.is_float:
-        raise TraceError(f"bitwise 'not' needs integers or booleans, got {array.dtype}")
-    return _op("not", array)
-
-
-def negative(x: Any, /) -> TracedArray:
-    return _op("neg", *_numbers(x))
+abs, negative, sign = map(_named, ("abs", "negative", "sign"))
+ceil, floor, round, trunc = map(_named, ("ceil", "floor", "round", "trunc"))
+isfinite, isinf, isnan = map(_named, ("isfinite", "isinf", "isnan"))
+add, subtract, multiply, divide = map(_named, ("add", "subtract", "multiply", "divide"))
+remainder, floor_divide = map(_named, ("remainder", "floor_divide"))
+maximum, minimum = map(_named, ("maximum", "minimum"))
+equal, not_equal = map(_named, ("equal", "not_equal"))
+less, less_equal = map(_named, ("less", "less_equal"))
+greater, greater_equal = map(_named, ("greater", "greater_equal"))
+bitwise_and, bitwise_or, bitwise_xor = map(_named, ("bitwise_and", "bitwise_or", "bitwise_xor"))
+bitwise_invert = _named("bitwise_invert")
+bitwise_left_shift, bitwise_right_shift = map(
+    _named, ("bitwise_left_shift", "bitwise_right_shift")
+)  # fmt: skip
+logical_and, logical_not = map(_named, ("logical_and", "logical_not"))
+logical_or, logical_xor = map(_named, ("logical_or", "logical_xor"))
 
 
 def positive(x: Any, /) -> TracedArray:
     return as_array(x)
-
-
-def abs(x: Any, /) -> TracedArray:
-    return _op("abs", *_numbers(x))
-
-
-def sign(x: Any, /) -> TracedArray:
-    return _op("sign", *_numbers(x))
-
-
-def trunc(x: Any, /) -> TracedArray:
-    """Toward zero."""
-    return current().write(composites.trunc, as_array(x))
-
-
-def square(x: Any, /) -> TracedArray:
-    array = as_array(x)
-    return multiply(array, array)
-
-
-def atan2(x1: Any, x2: Any, /) -> TracedArray:
-    return _op("atan2", *_floats(x1, x2))
-
-
-def divide(x1: Any, x2: Any, /) -> TracedArray:
-    """True division; integers are computed as f32."""
-    return _op("div", *_floats(x1, x2))
 
 
 def pow(x1: Any, x2: Any, /) -> TracedArray:
@@ -189,15 +135,7 @@ def pow(x1: Any, x2: Any, /) -> TracedArray:
     a, b = _numbers(x1, x2)
     if a.dtype.is_int:
         return current().write(composites.whole_power, a, b)
-    return _op("pow", a, b)
-
-
-def isnan(x: Any, /) -> TracedArray:
-    return _op("isnan", *_floats(x))
-
-
-def isfinite(x: Any, /) -> TracedArray:
-    return _op("isfinite", *_floats(x))
+    return current().write(GraphWriter.map, "pow", a, b)
 
 
 def where(condition: Any, x1: Any, x2: Any, /) -> TracedArray:

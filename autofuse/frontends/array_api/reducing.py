@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autofuse.frontends.array_api.array import TracedArray
-from autofuse.frontends.array_api.elementwise import maximum, multiply, truth
+from autofuse.frontends.array_api.elementwise import multiply, truth
 from autofuse.frontends.array_api.promotion import as_array, as_dtype, cast, meet, to_float
 from autofuse.frontends.array_api.recorder import current
 from autofuse.frontends.array_api.shaping import axes_in, axis_in, expand_dims, reshape
+from autofuse.graph.composites import activations
 from autofuse.graph.composites import layers as composites
 from autofuse.graph.types import Value
 from autofuse.graph.writer import Axes, GraphWriter
@@ -139,12 +140,12 @@ def outer(x1: Any, x2: Any, /) -> TracedArray:
 
 def softmax(x: Any, /, axis: int = -1) -> TracedArray:
     """exp(x) over its sum along `axis`, shifted by the maximum."""
-    return _float(composites.softmax, x, axis)
+    return _float(activations.softmax, x, axis)
 
 
 def log_softmax(x: Any, /, axis: int = -1) -> TracedArray:
     """The logarithm of softmax along `axis`, shifted by the maximum first."""
-    return _float(composites.log_softmax, x, axis)
+    return _float(activations.log_softmax, x, axis)
 
 
 def logsumexp(x: Any, /, axis: Axes = None, *, keepdims: bool = False) -> TracedArray:
@@ -176,13 +177,4 @@ def _normalised(
 
 def gelu(x: Any, /, approximate: bool = True) -> TracedArray:
     """x times the normal distribution function, by the tanh approximation or exact (erf)."""
-    return _float(composites.gelu, x, approximate)
-
-
-def silu(x: Any, /) -> TracedArray:
-    """x times its logistic function."""
-    return _float(composites.silu, x)
-
-
-def relu(x: Any, /) -> TracedArray:
-    return maximum(x, 0)
+    return _float(activations.gelu, x, approximate)

@@ -8,8 +8,6 @@ from autofuse.frontends.array_api.array import TracedArray
 from autofuse.frontends.array_api.promotion import as_array, meet, to_float
 from autofuse.frontends.array_api.recorder import current
 from autofuse.frontends.errors import TraceError
-from autofuse.graph.types import Value
-from autofuse.graph.writer import GraphWriter
 
 # Only graphs with windows need what writes them.
 if TYPE_CHECKING:
@@ -54,16 +52,13 @@ def _spatial(array: TracedArray, channels_last: bool) -> tuple[int, ...]:
     return tuple(range(1, array.ndim - 1)) if channels_last else tuple(range(2, array.ndim))
 
 
-def _max(w: GraphWriter, x: Value, *numbers: Any) -> Value:
-    from autofuse.graph.composites import windows as composites
+def _pooled(which: str, array: TracedArray, channels_last: bool, **numbers: Any) -> TracedArray:
+    from autofuse.graph.composites import pooling
 
-    return w.op("reduce_window_max", x, **composites.pooling(w, x, *numbers))
-
-
-def _mean(w: GraphWriter, x: Value, count_padding: bool, *numbers: Any) -> Value:
-    from autofuse.graph.composites import windows as composites
-
-    return composites.mean_windows(w, x, composites.pooling(w, x, *numbers), count_padding)
+    spec = pooling.PoolSpec(spatial=_spatial(array, channels_last), **numbers)
+    if which == "mean":
+        return current().write(pooling.mean_pool, array, spec)
+    return current().write(lambda w, x: pooling.pool(w, which, x, spec), array)
 
 
 def max_pool(
@@ -78,9 +73,10 @@ def max_pool(
 ) -> TracedArray:
     """The largest element of each window of x[batch, channel, ...] (or x[batch, ..., channel]);
     windows lie next to each other where `stride` is None, and padding is never the largest."""
-    array = as_array(x)
-    spatial = _spatial(array, channels_last)
-    return current().write(_max, array, window, stride, padding, dilation, spatial)
+    return _pooled(
+        "max", as_array(x), channels_last, window=window, stride=stride, padding=padding,
+        dilation=dilation,
+    )  # fmt: skip
 
 
 def avg_pool(
@@ -94,7 +90,7 @@ def avg_pool(
     channels_last: bool = False,
 ) -> TracedArray:
     """The mean of each window, as `max_pool`; padding counts as zeros with `count_padding`."""
-    array = to_float(x)
-    spatial = _spatial(array, channels_last)
-    numbers = (window, stride, padding, 1, spatial)
-    return current().write(_mean, array, count_padding, *numbers)
+    return _pooled(
+        "mean", to_float(x), channels_last, window=window, stride=stride, padding=padding,
+        count_padding=count_padding,
+    )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax.types import PrimitiveRule, dtype_of, static_shape
+from autofuse.frontends.names import NAMES
 from autofuse.graph.composites import layers as composites
 from autofuse.graph.composites import math as composites_math
 from autofuse.graph.composites import moves as composites_moves
@@ -18,11 +19,6 @@ from autofuse.graph.composites.math import choose
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
-
-
-def direct(op: str) -> PrimitiveRule:
-    """A primitive that is one elementwise op."""
-    return lambda w, eqn, *values: w.map(op, *values)
 
 
 def composed(function: Callable[..., Value]) -> PrimitiveRule:
@@ -56,10 +52,6 @@ def _pow(w: GraphWriter, eqn: Any, x: Value, y: Value) -> Value:
     return w.map("pow", x, w.cast(y, w.dtype(x)))
 
 
-def _square(w: GraphWriter, eqn: Any, x: Value) -> Value:
-    return w.mul(x, x)
-
-
 def _one_minus_square(w: GraphWriter, eqn: Any, x: Value) -> Value:
     """(1 + x)(1 - x): 1 - x * x would lose digits where x is near 1."""
     return w.mul(w.add(1.0, x), w.sub(1.0, x))
@@ -91,13 +83,6 @@ def _reduce_precision(w: GraphWriter, eqn: Any, x: Value) -> Value:
     if narrow is None:
         raise FrontendError(f"no dtype has {bits[0]} exponent and {bits[1]} mantissa bits")
     return w.cast(w.cast(x, narrow), w.dtype(x))
-
-
-def _minmax(number: str, boolean: str) -> PrimitiveRule:
-    def rule(w: GraphWriter, eqn: Any, x: Value, y: Value) -> Value:
-        return w.map(boolean if w.dtype(x) is DType.BOOL else number, x, y)
-
-    return rule
 
 
 def _reduce(op: str | None, boolean: str | None = None) -> PrimitiveRule:
@@ -217,32 +202,13 @@ def _pad(w: GraphWriter, eqn: Any, x: Value, value: Value) -> Value:
     return composites_moves.pad(w, x, value, low, high, interior)
 
 
-_DIRECT = (
-    "abs", "acos", "add", "and", "asin", "atan", "atan2", "ceil", "cos", "cosh", "div", "eq", "erf",
-    "exp", "expm1", "floor", "ge", "gt", "le", "log", "log1p", "logistic", "lt", "mul", "ne", "neg",
-    "not", "or", "rem", "rsqrt", "sign", "sin", "sinh", "sqrt", "sub", "tan", "tanh", "xor",
-)  # fmt: skip
-_RENAMED = {
-    "add_any": "add",
-    "is_finite": "isfinite",
-    "shift_left": "shl",
-    "shift_right_arithmetic": "shr",
-    "shift_right_logical": "shr_logical",
-}
 _SAME = (
     "copy", "copy_p", "device_put", "name", "optimization_barrier", "pvary", "sharding_constraint",
     "stop_gradient",
 )  # fmt: skip
 
-_COMPOSED = (
-    composites_math.acosh, composites_math.asinh, composites_math.atanh, composites_math.cbrt,
-    composites_math.erf_inv, composites_math.erfc, composites_math.exp2, composites_math.log2,
-)  # fmt: skip
-
 COMPUTE_RULES: dict[str, PrimitiveRule] = {
-    **{name: direct(name) for name in _DIRECT},
-    **{name: direct(op) for name, op in _RENAMED.items()},
-    **{function.__name__: composed(function) for function in _COMPOSED},
+    **{row.jax: composed(row.write) for row in NAMES if row.jax},
     **dict.fromkeys(_SAME, same),
     "argmax": _arg("argmax"),
     "argmin": _arg("argmin"),
@@ -252,8 +218,6 @@ COMPUTE_RULES: dict[str, PrimitiveRule] = {
     **{op: _running(op) for op in ("cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum")},
     "dot_general": _dot_general,
     "integer_pow": _integer_pow,
-    "max": _minmax("max", "or"),
-    "min": _minmax("min", "and"),
     "one_minus_square": _one_minus_square,
     "pow": _pow,
     "reduce_and": _reduce(None, "reduce_all"),
@@ -265,7 +229,6 @@ COMPUTE_RULES: dict[str, PrimitiveRule] = {
     "reduce_sum": _reduce("reduce_sum"),
     "round": _round,
     "select_n": _select_n,
-    "square": _square,
 }
 SHAPE_RULES: dict[str, PrimitiveRule] = {
     "broadcast_in_dim": _broadcast_in_dim,

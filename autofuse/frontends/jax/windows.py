@@ -9,8 +9,9 @@ import numpy as np
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax.types import PrimitiveRule, dtype_of
 from autofuse.graph.composites import windows
+from autofuse.graph.composites.pooling import PoolSpec, pool
 from autofuse.graph.types import Value
-from autofuse.graph.writer import GraphWriter
+from autofuse.graph.writer import GraphWriter, Shape
 from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import highest, lowest
 
@@ -35,21 +36,23 @@ def _conv(w: GraphWriter, eqn: Any, x: Value, kernel: Value) -> Value:
     )  # fmt: skip
 
 
-def _window_attrs(eqn: Any) -> dict[str, tuple[int, ...]]:
+def _spec(eqn: Any) -> PoolSpec:
+    """The windows of an equation, along every axis."""
     p = eqn.params
-    window, ones = _ints(p["window_dimensions"]), (1,) * len(p["window_dimensions"])
-    return {
-        "window": window,
-        "stride": _ints(p["window_strides"]),
-        "low": tuple(int(low) for low, _ in p["padding"]),
-        "high": tuple(int(high) for _, high in p["padding"]),
-        "base_dilation": _ints(p.get("base_dilation", ones)),
-        "window_dilation": _ints(p.get("window_dilation", ones)),
-    }
+    ones = (1,) * len(p["window_dimensions"])
+    return PoolSpec(
+        _ints(p["window_dimensions"]), _ints(p["window_strides"]),
+        [_ints(ends) for ends in p["padding"]], _ints(p.get("window_dilation", ones)),
+        holes=_ints(p.get("base_dilation", ones)), spatial=range(len(ones)),
+    )  # fmt: skip
+
+
+def _window_attrs(w: GraphWriter, eqn: Any, x: Value) -> dict[str, Shape]:
+    return windows.attrs_of(_spec(eqn).over(w.shape(x)))
 
 
 def _reduce_window(kind: str) -> PrimitiveRule:
-    return lambda w, eqn, x: w.op(f"reduce_window_{kind}", x, **_window_attrs(eqn))
+    return lambda w, eqn, x: pool(w, kind, x, _spec(eqn))
 
 
 def _any_reduce_window(w: GraphWriter, eqn: Any, *values: Value) -> Value:
@@ -66,7 +69,7 @@ def _any_reduce_window(w: GraphWriter, eqn: Any, *values: Value) -> Value:
         raise FrontendError("it combines truth values")
     neutral = {"sum": 0, "prod": 1, "max": lowest(dtype).value, "min": highest(dtype).value}
     kind = _COMBINERS[name]
-    found = w.op(f"reduce_window_{kind}", x, **_window_attrs(eqn))
+    found = pool(w, kind, x, _spec(eqn))
     if known is not None and np.all(known == np.asarray(neutral[kind], known.dtype)):
         return found
     return w.map(_JOINED[kind], start, found)
@@ -79,11 +82,11 @@ def _largest(eqn: Any) -> bool:
 def _select_and_scatter_add(w: GraphWriter, eqn: Any, source: Value, x: Value) -> Value:
     if w.dtype(x) is DType.BOOL:
         raise FrontendError("it adds up truth values")
-    return windows.extremum_windows_grad(w, source, x, _window_attrs(eqn), _largest(eqn))
+    return windows.extremum_windows_grad(w, source, x, _window_attrs(w, eqn, x), _largest(eqn))
 
 
 def _select_and_gather_add(w: GraphWriter, eqn: Any, tangent: Value, x: Value) -> Value:
-    return windows.picked(w, tangent, x, _window_attrs(eqn), _largest(eqn))
+    return windows.picked(w, tangent, x, _window_attrs(w, eqn, x), _largest(eqn))
 
 
 WINDOW_RULES: dict[str, PrimitiveRule] = {

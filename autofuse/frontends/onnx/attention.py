@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.onnx.quantised import named_dtype
 from autofuse.frontends.onnx.types import STANDARD, Datum, OnnxCall, OnnxRules
-from autofuse.graph.composites import attention, moves
+from autofuse.graph.composites import activations, attention, moves
 from autofuse.graph.composites import layers as composites
 from autofuse.graph.composites.layers import require_float
 from autofuse.graph.composites.resample import repeat_each
@@ -160,7 +160,7 @@ def _flex_attention(c: OnnxCall) -> Value:
     k, v = (repeat_each(w, each, 1, groups) if groups > 1 else each for each in (k, v))
     pairs = ((0, 1), (0, 1))
     scores = w.mul(composites.dot(w, q, k, ((3,), (3,)), pairs), factor)
-    shares = composites.softmax(w, _modified(c, "score_mod", scores, kind), -1)
+    shares = activations.softmax(w, _modified(c, "score_mod", scores, kind), -1)
     shares = _modified(c, "prob_mod", shares, kind)
     return w.cast(composites.dot(w, shares, v, ((3,), (2,)), pairs), c.dtype(2))
 

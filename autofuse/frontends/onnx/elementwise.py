@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from autofuse.frontends.errors import FrontendError
+from autofuse.frontends.names import NAMES, Kind, OpNames, elementwise
 from autofuse.frontends.onnx.package import numpy_dtype
 from autofuse.frontends.onnx.types import STANDARD, OnnxCall, OnnxRule, OnnxRules
-from autofuse.graph.composites import layers as composites
+from autofuse.graph.composites import activations
 from autofuse.graph.composites import math as composites_math
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
@@ -28,10 +29,6 @@ def computed(c: OnnxCall, function: Function, values: Sequence[Value] | None = N
     w, own = c.w, c.dtype(0)
     operands = c.values() if values is None else values
     return w.cast(function(w, *(w.cast(v, own.compute) for v in operands)), own)
-
-
-def _mapped(op: str) -> Function:
-    return lambda w, *values: w.map(op, *values)
 
 
 def _rule(function: Function) -> OnnxRule:
@@ -52,29 +49,25 @@ def _with(function: Callable[..., Value], *names: str) -> OnnxRule:
 
 
 def _old_style(c: OnnxCall) -> list[Value]:
-    """Operands before version 7, which broadcast only where they say so, from `axis` on."""
-    w, (x, y) = c.w, c.values()
-    if not c.attr("broadcast", 0):
-        return [x, y]
+    """Operands; before version 7 they broadcast only where they say so, from `axis` on."""
+    w, values = c.w, c.values()
+    if c.version >= 7 or not c.attr("broadcast", 0):
+        return values
+    x, y = values
     rank, own = len(w.shape(x)), len(w.shape(y))
     axis = int(c.attr("axis", rank - own)) % max(rank, 1)
     return [x, w.reshape(y, (*w.shape(y), *(1 for _ in range(rank - axis - own))))]
 
 
-def _binary(function: Function, result: DType | None = None) -> OnnxRule:
-    """A function of two operands; with `result` it gives that dtype, whatever theirs is."""
-
-    def rule(c: OnnxCall) -> Value:
-        operands = _old_style(c) if c.version < 7 else c.values()
-        if result is None:
-            return computed(c, function, operands)
-        return function(c.w, *operands)
-
-    return rule
-
-
-def _compare(op: str) -> OnnxRule:
-    return _binary(_mapped(op), BOOL)
+def _plain(row: OpNames) -> OnnxRule:
+    """The rule for what ONNX calls otherwise. Predicates are asked about operands as they are."""
+    match row.kind:
+        case Kind.ROUNDING:
+            return lambda c: computed(c, row.write) if c.dtype(0).is_float else c.value(0)
+        case Kind.TEST | Kind.COMPARISON:
+            return lambda c: row.write(c.w, *_old_style(c))
+        case _:
+            return lambda c: computed(c, row.write, _old_style(c))
 
 
 def _power(c: OnnxCall) -> Value:
@@ -90,12 +83,12 @@ def _power(c: OnnxCall) -> Value:
 
 
 def _powers(c: OnnxCall, kind: DType) -> tuple[Value, Value]:
-    x, y = _old_style(c) if c.version < 7 else c.values()
+    x, y = _old_style(c)
     return c.w.cast(x, kind), c.w.cast(y, kind)
 
 
 def _modulo(c: OnnxCall) -> Value:
-    return computed(c, _mapped("rem") if c["fmod"] else composites_math.remainder)
+    return computed(c, elementwise("rem") if c["fmod"] else composites_math.remainder)
 
 
 def _shift(c: OnnxCall) -> Value:
@@ -103,7 +96,7 @@ def _shift(c: OnnxCall) -> Value:
     ops = {"LEFT": "shl", "RIGHT": "shr" if c.dtype(0).is_signed else "shr_logical"}
     if c["direction"] not in ops:
         raise FrontendError(f"direction {c['direction']!r} is not LEFT or RIGHT")
-    return computed(c, _mapped(ops[c["direction"]]))
+    return computed(c, elementwise(ops[c["direction"]]))
 
 
 def _prelu(c: OnnxCall) -> Value:
@@ -112,11 +105,7 @@ def _prelu(c: OnnxCall) -> Value:
     rank = len(w.shape(x))
     if c.version < 7 and len(w.shape(slope)) == 1 and rank > 1 and w.shape(slope) != (1,):
         slope = w.reshape(slope, (-1, *(1 for _ in range(rank - 2))))
-
-    def function(w: GraphWriter, x: Value, slope: Value) -> Value:
-        return w.select(w.map("lt", x, 0), w.mul(slope, x), x)
-
-    return computed(c, function, [x, w.spread(slope, w.shape(x))])
+    return computed(c, activations.leaky_relu, [x, w.spread(slope, w.shape(x))])
 
 
 # Any number of operands
@@ -145,59 +134,9 @@ def _where(c: OnnxCall) -> Value:
 # Activations
 
 
-def leaky_relu(w: GraphWriter, x: Value, alpha: float) -> Value:
-    return w.select(w.map("lt", x, 0), w.mul(alpha, x), x)
-
-
-def elu(w: GraphWriter, x: Value, alpha: float) -> Value:
-    return w.select(w.map("gt", x, 0), x, w.mul(alpha, w.map("expm1", x)))
-
-
-def _celu(w: GraphWriter, x: Value, alpha: float) -> Value:
-    below = w.mul(alpha, w.map("expm1", w.div(x, alpha)))
-    return w.add(w.map("max", x, 0.0), w.map("min", below, 0.0))
-
-
-def _selu(w: GraphWriter, x: Value, alpha: float, gamma: float) -> Value:
-    return w.mul(gamma, elu(w, x, alpha))
-
-
-def hard_sigmoid(w: GraphWriter, x: Value, alpha: float, beta: float) -> Value:
-    return w.map("clamp", w.add(w.mul(alpha, x), beta), 0.0, 1.0)
-
-
-def _hard_swish(w: GraphWriter, x: Value) -> Value:
-    return w.mul(x, hard_sigmoid(w, x, 1 / 6, 0.5))
-
-
-def softplus(w: GraphWriter, x: Value) -> Value:
-    return composites_math.logaddexp(w, x, w.scalar(0.0, x))
-
-
-def _mish(w: GraphWriter, x: Value) -> Value:
-    return w.mul(x, w.map("tanh", softplus(w, x)))
-
-
-def softsign(w: GraphWriter, x: Value) -> Value:
-    return w.div(x, w.add(1.0, w.map("abs", x)))
-
-
-def _swish(w: GraphWriter, x: Value, alpha: float) -> Value:
-    return w.mul(x, w.map("logistic", x if alpha == 1 else w.mul(alpha, x)))
-
-
-def thresholded_relu(w: GraphWriter, x: Value, alpha: float) -> Value:
-    return w.select(w.map("gt", x, alpha), x, 0.0)
-
-
-def _shrink(w: GraphWriter, x: Value, bias: float, threshold: float) -> Value:
-    above = w.select(w.map("gt", x, threshold), w.sub(x, bias), 0.0)
-    return w.select(w.map("lt", x, -threshold), w.add(x, bias), above)
-
-
 def _gelu(c: OnnxCall) -> Value:
     tanh = c["approximate"] == "tanh"
-    return computed(c, lambda w, x: composites.gelu(w, x, approximate=tanh))
+    return computed(c, lambda w, x: activations.gelu(w, x, approximate=tanh))
 
 
 def _clip(c: OnnxCall) -> Value:
@@ -244,10 +183,6 @@ def _bit_cast(c: OnnxCall) -> Value:
     return w.cast(x, BOOL) if wanted is BOOL else w.bitcast(x, wanted)
 
 
-def _same_on_whole(op: str) -> OnnxRule:
-    return lambda c: computed(c, _mapped(op)) if c.dtype(0).is_float else c.value(0)
-
-
 def _dropout(c: OnnxCall) -> tuple[Any, ...]:
     """What is computed when it does not train: nothing is dropped."""
     if c.version >= 12 and c.has(2) and bool(c.needs(2, "whether it trains")):
@@ -258,73 +193,21 @@ def _dropout(c: OnnxCall) -> tuple[Any, ...]:
     return c.datum(0), kept
 
 
-_UNARY: Mapping[str, tuple[int, Function]] = {
-    "Abs": (6, _mapped("abs")),
-    "Acos": (7, _mapped("acos")),
-    "Acosh": (9, composites_math.acosh),
-    "Asin": (7, _mapped("asin")),
-    "Asinh": (9, composites_math.asinh),
-    "Atan": (7, _mapped("atan")),
-    "Atanh": (9, composites_math.atanh),
-    "BitwiseNot": (18, _mapped("not")),
-    "Cos": (7, _mapped("cos")),
-    "Cosh": (9, _mapped("cosh")),
-    "Erf": (9, _mapped("erf")),
-    "Exp": (6, _mapped("exp")),
-    "HardSwish": (14, _hard_swish),
-    "Log": (6, _mapped("log")),
-    "Mish": (18, _mish),
-    "Neg": (6, _mapped("neg")),
-    "Not": (1, _mapped("not")),
-    "Reciprocal": (6, _mapped("reciprocal")),
-    "Relu": (6, composites.relu),
-    "Sigmoid": (6, _mapped("logistic")),
-    "Sign": (9, _mapped("sign")),
-    "Sin": (7, _mapped("sin")),
-    "Sinh": (9, _mapped("sinh")),
-    "Softplus": (1, softplus),
-    "Softsign": (1, softsign),
-    "Sqrt": (6, _mapped("sqrt")),
-    "Tan": (7, _mapped("tan")),
-    "Tanh": (6, _mapped("tanh")),
-}
-_BINARY: Mapping[str, tuple[int, Function]] = {
-    "Add": (6, _mapped("add")),
-    "And": (1, _mapped("and")),
-    "BitwiseAnd": (18, _mapped("and")),
-    "BitwiseOr": (18, _mapped("or")),
-    "BitwiseXor": (18, _mapped("xor")),
-    "Div": (6, _mapped("div")),
-    "Mul": (6, _mapped("mul")),
-    "Or": (1, _mapped("or")),
-    "Sub": (6, _mapped("sub")),
-    "Xor": (1, _mapped("xor")),
-}
-_COMPARISONS = {
-    "Equal": (1, "eq"), "Greater": (1, "gt"), "GreaterOrEqual": (12, "ge"), "Less": (1, "lt"),
-    "LessOrEqual": (12, "le"),
-}  # fmt: skip
 _SEVERAL = {"Max": "max", "Min": "min", "Sum": "add"}
 _WITH: Mapping[str, tuple[int, OnnxRule]] = {
-    "Celu": (12, _with(_celu, "alpha")),
-    "Elu": (6, _with(elu, "alpha")),
-    "HardSigmoid": (6, _with(hard_sigmoid, "alpha", "beta")),
-    "LeakyRelu": (6, _with(leaky_relu, "alpha")),
-    "Selu": (6, _with(_selu, "alpha", "gamma")),
-    "Shrink": (9, _with(_shrink, "bias", "lambd")),
-    "Swish": (24, _with(_swish, "alpha")),
-    "ThresholdedRelu": (10, _with(thresholded_relu, "alpha")),
+    "Celu": (12, _with(activations.celu, "alpha")),
+    "Elu": (6, _with(activations.elu, "alpha")),
+    "HardSigmoid": (6, _with(activations.hard_sigmoid, "alpha", "beta")),
+    "LeakyRelu": (6, _with(activations.leaky_relu, "alpha")),
+    "Selu": (6, _with(activations.selu, "alpha", "gamma")),
+    "Shrink": (9, _with(activations.shrink, "bias", "lambd")),
+    "Swish": (24, _with(activations.silu, "alpha")),
+    "ThresholdedRelu": (10, _with(activations.thresholded_relu, "alpha")),
 }
 ONNX_ELEMENTWISE: OnnxRules = {
-    **{(STANDARD, name, since): _rule(f) for name, (since, f) in _UNARY.items()},
-    **{(STANDARD, name, since): _binary(f) for name, (since, f) in _BINARY.items()},
-    **{(STANDARD, name, since): _compare(op) for name, (since, op) in _COMPARISONS.items()},
+    **{(STANDARD, row.onnx, row.since): _plain(row) for row in NAMES if row.onnx},
     **{(STANDARD, name, since): rule for name, (since, rule) in _WITH.items()},
-    **{(STANDARD, name, 6): _several(_mapped(op)) for name, op in _SEVERAL.items()},
-    **{
-        (STANDARD, name, since): _same_on_whole(name.lower())
-        for name, since in (("Ceil", 6), ("Floor", 6), ("Round", 11))
-    },
+    **{(STANDARD, name, 6): _several(elementwise(op)) for name, op in _SEVERAL.items()},
     (STANDARD, "BitCast", 26): _bit_cast,
     (STANDARD, "BitShift", 11): _shift,
     (STANDARD, "Cast", 1): _cast_named,
@@ -335,7 +218,6 @@ ONNX_ELEMENTWISE: OnnxRules = {
     (STANDARD, "Gelu", 20): _gelu,
     (STANDARD, "Identity", 1): lambda c: c.datum(0),
     (STANDARD, "IsInf", 10): _is_inf,
-    (STANDARD, "IsNaN", 9): lambda c: c.w.map("isnan", c.value(0)),
     (STANDARD, "Mean", 6): _mean,
     (STANDARD, "Mod", 10): _modulo,
     (STANDARD, "PRelu", 6): _prelu,

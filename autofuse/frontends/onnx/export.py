@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from autofuse.frontends.names import NAMES, Kind
 from autofuse.frontends.onnx.package import Proto, onnx_package
 from autofuse.graph.keys import input_keys, unique_keys
 from autofuse.graph.types import Graph, Node, Value
@@ -188,25 +189,23 @@ def _product(m: OnnxWriting, ins: Sequence[str], c: OpCall) -> str:
     return m.reshape(m.node("MatMul", x, y), c.out.shape)
 
 
-_UNARY = {
-    "abs": "Abs", "acos": "Acos", "asin": "Asin", "atan": "Atan", "ceil": "Ceil", "cos": "Cos",
-    "cosh": "Cosh", "erf": "Erf", "exp": "Exp", "floor": "Floor", "isnan": "IsNaN", "log": "Log",
-    "logistic": "Sigmoid", "neg": "Neg", "reciprocal": "Reciprocal", "round": "Round",
-    "sign": "Sign", "sin": "Sin", "sinh": "Sinh", "sqrt": "Sqrt", "tan": "Tan", "tanh": "Tanh",
+_PLAIN = {
+    **{row.function: row.onnx for row in NAMES if row.is_op and row.onnx},
+    "pow": "Pow", "select": "Where",
 }  # fmt: skip
-_BINARY = {
-    "add": "Add", "div": "Div", "eq": "Equal", "ge": "GreaterOrEqual", "gt": "Greater",
-    "le": "LessOrEqual", "lt": "Less", "max": "Max", "min": "Min", "mul": "Mul", "pow": "Pow",
-    "select": "Where", "sub": "Sub",
-}  # fmt: skip
+# The bits of whole numbers have operators beside those of truth values.
+_BITS, _LOGIC = (
+    {row.function: row.onnx for row in NAMES if row.kind is kind}
+    for kind in (Kind.BITS, Kind.LOGIC)
+)
 _REDUCTIONS = {
     "reduce_max": "ReduceMax", "reduce_min": "ReduceMin", "reduce_prod": "ReduceProd",
     "reduce_sum": "ReduceSum",
 }  # fmt: skip
 WRITERS: Mapping[str, OnnxWriter] = {
-    **{name: _plain(op) for name, op in {**_UNARY, **_BINARY}.items()},
+    **{name: _plain(op) for name, op in _PLAIN.items()},
+    **{name: _by_kind(of_bools, _BITS[name]) for name, of_bools in _LOGIC.items()},
     **{name: _reduce(op) for name, op in _REDUCTIONS.items()},
-    "and": _by_kind("And", "BitwiseAnd"),
     "argmax": _position("ArgMax"),
     "argmin": _position("ArgMin"),
     "broadcast": _broadcast,
@@ -220,8 +219,6 @@ WRITERS: Mapping[str, OnnxWriter] = {
     "iota": _iota,
     "isfinite": _is_finite,
     "ne": _differs,
-    "not": _by_kind("Not", "BitwiseNot"),
-    "or": _by_kind("Or", "BitwiseOr"),
     "pad": _pad,
     "reduce_all": _reduce("ReduceMin"),
     "reduce_any": _reduce("ReduceMax"),
@@ -231,7 +228,6 @@ WRITERS: Mapping[str, OnnxWriter] = {
     "rsqrt": _rsqrt,
     "slice": _slice,
     "transpose": _transpose,
-    "xor": _by_kind("Xor", "BitwiseXor"),
 }  # fmt: skip
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.onnx.types import STANDARD, OnnxCall, OnnxRules
+from autofuse.graph.composites import activations
 from autofuse.graph.composites import layers as composites
 from autofuse.graph.composites.layers import require_float
 from autofuse.graph.composites.order import take_along
@@ -107,14 +107,12 @@ def _group_norm(c: OnnxCall) -> Value:
     w, groups = c.w, int(c["num_groups"])
     x = c.value(0, _stashed(c))
     shape = w.shape(x)
-    grouped = w.reshape(x, (shape[0], groups, -1))
-    found = composites.layer_norm(w, grouped, eps=float(c["epsilon"]), axes=2)
-    parts = (shape[0], groups, shape[1] // groups, math.prod(shape[2:]))
     scale, bias = (c.value(k, w.dtype(x)) for k in (1, 2))
-    around = (groups, 1, 1) if c.version < 21 else (groups, -1, 1)
-    scale, bias = (w.reshape(v, around) for v in (scale, bias))
-    found = w.add(w.mul(w.reshape(found, parts), scale), bias)
-    return w.cast(w.reshape(found, shape), c.dtype(0))
+    if c.version < 21:
+        apart = (groups, shape[1] // groups)
+        scale, bias = (w.reshape(w.broadcast(v, apart, (0,)), (-1,)) for v in (scale, bias))
+    found = composites.group_norm(w, x, groups, scale, bias, float(c["epsilon"]))
+    return w.cast(found, c.dtype(0))
 
 
 def _mean_variance_norm(c: OnnxCall) -> Value:
@@ -182,7 +180,7 @@ def _likelihood_loss(c: OnnxCall) -> Value:
 
 def _cross_entropy(c: OnnxCall) -> Sequence[Value]:
     """The loss of the logarithm of softmax over classes, which comes out too."""
-    scores = composites.log_softmax(c.w, _operand(c), 1)
+    scores = activations.log_softmax(c.w, _operand(c), 1)
     loss = _reduced(c.w, *_picked(c, scores), str(c["reduction"]))
     return [c.w.cast(v, c.dtype(0)) for v in (loss, scores)]
 
@@ -222,8 +220,8 @@ def _swiglu(c: OnnxCall) -> Value:
     """a times the logistic of alpha a, times b."""
     w, kind = c.w, c.dtype(0).compute
     a, b = c.value(0, kind), c.value(1, kind)
-    gate = w.map("logistic", w.mul(a, float(c.attr("alpha", 1.0))))
-    return w.cast(w.mul(w.mul(a, gate), b), c.dtype(0))
+    gated = activations.silu(w, a, float(c.attr("alpha", 1.0)))
+    return w.cast(w.mul(gated, b), c.dtype(0))
 
 
 ONNX_NORMS: OnnxRules = {

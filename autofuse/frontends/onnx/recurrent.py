@@ -10,17 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from autofuse.frontends.errors import FrontendError
-from autofuse.frontends.onnx.elementwise import (
-    elu,
-    hard_sigmoid,
-    leaky_relu,
-    softplus,
-    softsign,
-    thresholded_relu,
-)
 from autofuse.frontends.onnx.types import STANDARD, OnnxCall, OnnxRule, OnnxRules
+from autofuse.graph.composites import activations, moves
 from autofuse.graph.composites import layers as composites
-from autofuse.graph.composites import moves
 from autofuse.graph.composites.layers import require_float
 from autofuse.graph.loops import LoopWriter
 from autofuse.graph.types import Value
@@ -35,20 +27,20 @@ def _affine(w: GraphWriter, x: Value, alpha: float, beta: float) -> Value:
 
 
 _PLAIN: dict[str, _Activation] = {
-    "relu": composites.relu,
+    "relu": activations.relu,
     "sigmoid": lambda w, x: w.map("logistic", x),
-    "softplus": softplus,
-    "softsign": softsign,
+    "softplus": activations.softplus,
+    "softsign": activations.softsign,
     "tanh": lambda w, x: w.map("tanh", x),
 }
 # With alpha, and beta where a second number is given: their defaults, those of the operators.
 _SCALED: dict[str, tuple[Callable[..., Value], tuple[float, ...]]] = {
     "affine": (_affine, (1.0, 0.0)),
-    "elu": (elu, (1.0,)),
-    "hardsigmoid": (hard_sigmoid, (0.2, 0.5)),
-    "leakyrelu": (leaky_relu, (0.01,)),
+    "elu": (activations.elu, (1.0,)),
+    "hardsigmoid": (activations.hard_sigmoid, (0.2, 0.5)),
+    "leakyrelu": (activations.leaky_relu, (0.01,)),
     "scaledtanh": (lambda w, x, a, b: w.mul(w.map("tanh", w.mul(x, b)), a), (1.0, 1.0)),
-    "thresholdedrelu": (thresholded_relu, (1.0,)),
+    "thresholdedrelu": (activations.thresholded_relu, (1.0,)),
 }
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from autofuse.frontends.onnx.types import STANDARD, OnnxCall, OnnxRule, OnnxRules
+from autofuse.graph.composites import activations
 from autofuse.graph.composites import layers as composites
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter, normal_axes
@@ -153,6 +154,6 @@ ONNX_REDUCTIONS: OnnxRules = {
     (STANDARD, "ArgMax", 1): _position("argmax"),
     (STANDARD, "ArgMin", 1): _position("argmin"),
     (STANDARD, "Hardmax", 1): _rows(_hardmax),
-    (STANDARD, "LogSoftmax", 1): _rows(composites.log_softmax),
-    (STANDARD, "Softmax", 1): _rows(composites.softmax),
+    (STANDARD, "LogSoftmax", 1): _rows(activations.log_softmax),
+    (STANDARD, "Softmax", 1): _rows(activations.softmax),
 }

@@ -11,18 +11,17 @@ import numpy as np
 
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.onnx.types import STANDARD, OnnxCall, OnnxRule, OnnxRules
+from autofuse.graph.composites import activations, moves, windows
 from autofuse.graph.composites import layers as composites
 from autofuse.graph.composites import math as composites_math
-from autofuse.graph.composites import moves, windows
 from autofuse.graph.composites import scatter as composites_scatter
 from autofuse.graph.composites.layers import require_float
+from autofuse.graph.composites.pooling import Ends, PoolSpec, mean_pool, pool
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter, Shape
 from autofuse.ops.convolution import MOST_SPATIAL, conv_attrs
 from autofuse.ops.dtypes import DType
 from autofuse.ops.sliding import Sliding
-
-Ends = list[tuple[int, int]]
 
 
 def _each(c: OnnxCall, name: str, count: int, plain: int) -> tuple[int, ...]:
@@ -38,33 +37,21 @@ def _pads(c: OnnxCall, count: int) -> Ends:
     return list(zip(found[:count], found[count:], strict=True))
 
 
-def sliding_axes(c: OnnxCall, extents: Sequence[int], sizes: Sequence[int]) -> list[Sliding]:
-    """The windows of `sizes` along spatial axes of `extents`, as the attributes strides, dilations,
-    pads, auto_pad and ceil_mode say."""
-    count = len(extents)
-    numbers = (_each(c, name, count, 1) for name in ("strides", "dilations"))
-    auto, pads = str(c.attr("auto_pad", "NOTSET")), _pads(c, count)
-    found = []
-    for extent, size, step, apart, ends in zip(extents, sizes, *numbers, pads, strict=True):
-        axis = Sliding(extent, size, step, 0, 0, 1, apart)
-        if auto.startswith("SAME"):
-            low, high = windows.padding_of("same", [axis])[0]
-            ends = (high, low) if auto == "SAME_LOWER" else (low, high)
-        elif auto == "VALID":
-            ends = (0, 0)
-        axis = replace(axis, low=ends[0], high=ends[1])
-        found.append(_rounded_up(axis) if c.attr("ceil_mode", 0) else axis)
-    return found
+def _spec(c: OnnxCall, sizes: Sequence[int]) -> PoolSpec:
+    """Windows of `sizes`, as the attributes say."""
+    count, auto = len(sizes), str(c.attr("auto_pad", "NOTSET"))
+    steps, apart = (_each(c, name, count, 1) for name in ("strides", "dilations"))
+    return PoolSpec(
+        sizes, steps, _AUTO_PAD.get(auto) or _pads(c, count), apart,
+        bool(c.attr("ceil_mode", 0)), bool(c.attr("count_include_pad", 0)),
+    )  # fmt: skip
 
 
-def _rounded_up(axis: Sliding) -> Sliding:
-    """With a last window that may hang over the end, unless it began there."""
-    room = axis.extent + axis.low + axis.high - axis.reach
-    count = max(0, -(-room // axis.stride) + 1)
-    if (count - 1) * axis.stride >= axis.extent + axis.low:
-        count -= 1
-    high = (count - 1) * axis.stride + axis.reach - axis.extent - axis.low
-    return replace(axis, high=max(high, axis.high))
+_AUTO_PAD = {"SAME_UPPER": "same", "SAME_LOWER": "same_lower", "VALID": "valid"}
+
+
+def _pool_spec(c: OnnxCall) -> PoolSpec:
+    return _spec(c, _each(c, "kernel_shape", len(c.shape(0)) - 2, 1))
 
 
 # Convolution
@@ -77,7 +64,7 @@ def convolved(c: OnnxCall, x: Value, kernel: Value) -> Value:
     spatial = len(image) - 2
     if not 1 <= spatial <= MOST_SPATIAL or len(weights) != len(image):
         raise FrontendError(f"a convolution over {spatial} spatial axes is not supported")
-    axes = sliding_axes(c, image[2:], weights[2:])
+    axes = _spec(c, weights[2:]).along(image[2:])
     attrs = _conv_attrs(axes, int(c.attr("group", 1)))
     return w.op("conv", x, kernel, **attrs)
 
@@ -162,23 +149,17 @@ def _causal_conv(c: OnnxCall) -> tuple[Value, Value]:
     attrs = conv_attrs(1, stride=(1,), low=(0,), high=(0,), rhs_dilation=(1,), groups=channels)
     found = _with_bias(c, w.op("conv", whole, kernel, **attrs))
     if c.attr("activation", "none") != "none":
-        found = composites.silu(w, found)
+        found = activations.silu(w, found)
     return found, w.part(whole, 2, length, length + kept)
 
 
 # Pooling
 
 
-def _pool_axes(c: OnnxCall, image: Shape) -> list[Sliding]:
-    """The windows along every axis of `image`."""
-    sizes = _each(c, "kernel_shape", len(image) - 2, 1)
-    return [*(Sliding(n) for n in image[:2]), *sliding_axes(c, image[2:], sizes)]
-
-
 def _max_pool(c: OnnxCall) -> Value | tuple[Value, Value]:
     """The largest elements, and where asked for their places in the whole array laid out flat."""
     w, x = c.w, c.value(0)
-    attrs = windows.attrs_of(_pool_axes(c, w.shape(x)))
+    attrs = windows.attrs_of(_pool_spec(c).over(w.shape(x)))
     found = w.op("reduce_window_max", x, **attrs)
     if len(c.wanted) < 2 or not c.wanted[1]:
         return found
@@ -200,19 +181,8 @@ def _flat_places(w: GraphWriter, shape: Shape, columns_first: bool) -> Value:
 
 
 def _average_pool(c: OnnxCall) -> Value:
-    w, kind = c.w, require_float(c.dtype(0)).compute
-    x = c.value(0, kind)
-    axes = _pool_axes(c, w.shape(x))
-    total = w.op("reduce_window_sum", x, **windows.attrs_of(axes))
-    counted: Ends = []
-    if c.attr("count_include_pad", 0):
-        given = sliding_axes(_without(c, "ceil_mode"), w.shape(x)[2:], [a.size for a in axes[2:]])
-        counted = [(0, 0), (0, 0), *((a.low, a.high) for a in given)]
-    return w.cast(windows.window_shares(w, total, axes, counted), c.dtype(0))
-
-
-def _without(c: OnnxCall, name: str) -> OnnxCall:
-    return replace(c, attrs={k: v for k, v in c.attrs.items() if k != name})
+    x = c.value(0, require_float(c.dtype(0)).compute)
+    return c.w.cast(mean_pool(c.w, x, _pool_spec(c)), c.dtype(0))
 
 
 def _norm_pool(c: OnnxCall, whole: bool) -> Value:
@@ -223,8 +193,7 @@ def _norm_pool(c: OnnxCall, whole: bool) -> Value:
     if whole:
         total = w.reduce("reduce_sum", powers, range(2, len(w.shape(x))), keepdims=True)
     else:
-        attrs = windows.attrs_of(_pool_axes(c, w.shape(x)))
-        total = w.op("reduce_window_sum", powers, **attrs)
+        total = pool(w, "sum", powers, _pool_spec(c))
     return w.cast(composites_math.power(w, total, 1.0 / p), c.dtype(0))
 
 
@@ -268,7 +237,7 @@ def _col2im(c: OnnxCall) -> Value:
     """[batch, feature times place of a window, window] added up where each place was."""
     w, x = c.w, c.value(0)
     image, sizes = (c.ints(k, what) for k, what in ((1, "the image"), (2, "the block")))
-    axes = sliding_axes(c, image, sizes)
+    axes = _spec(c, sizes).along(image)
     batch, wide, _ = w.shape(x)
     taps = math.prod(sizes)
     if taps > windows.MOST_COMPARED:

@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable
 from typing import Any
 
 from autofuse.frontends.errors import FrontendError
+from autofuse.frontends.names import NAMES, Kind, OpNames, elementwise
 from autofuse.frontends.torch.types import TorchCall, TorchRule, computed, joint_dtype, number_as
-from autofuse.graph.composites import layers as composites
+from autofuse.graph.composites import activations
 from autofuse.graph.composites import math as composites_math
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
 
 BOOL = DType.BOOL
-# What does on truth values as torch's arithmetic on them.
-_OF_BOOLS = {"add": "or", "mul": "and", "max": "or", "min": "and"}
 
 
-def mapped(op: str) -> Callable[..., Value]:
-    """An elementwise op as a function of a writer and operands; truth values add up as in torch."""
-
-    def function(w: GraphWriter, *values: Value) -> Value:
-        boolean = w.dtype(values[0]) is BOOL
-        return w.map(_OF_BOOLS.get(op, op) if boolean else op, *values)
-
-    return function
-
-
-def _unary(function: Callable[..., Value]) -> TorchRule:
-    return lambda c: computed(c, function, "self")
-
-
-def _binary(function: Callable[..., Value], *names: str) -> TorchRule:
-    operands = names or ("self", "other")
-    return lambda c: computed(c, function, *operands)
-
-
-def _same_on_whole(op: str) -> TorchRule:
-    """An op that changes no whole number."""
+def _rounded(function: Callable[..., Value]) -> TorchRule:
+    """What changes no whole number."""
 
     def rule(c: TorchCall) -> Value:
-        return computed(c, mapped(op), "self") if c.out.dtype.is_float else c.value("self")
+        return computed(c, function, "self") if c.out.dtype.is_float else c.value("self")
 
     return rule
 
@@ -51,28 +32,21 @@ def truth(w: GraphWriter, v: Value) -> Value:
     return v if w.dtype(v) is BOOL else w.map("ne", v, 0)
 
 
-def _logical(op: str) -> TorchRule:
-    def rule(c: TorchCall) -> Value:
-        return c.w.map(op, *(truth(c.w, c.value(name)) for name in ("self", "other")))
-
-    return rule
+def _logical(function: Callable[..., Value], *names: str) -> TorchRule:
+    return lambda c: function(c.w, *(truth(c.w, c.value(name)) for name in names))
 
 
-def _logical_not(c: TorchCall) -> Value:
-    return c.w.map("not", truth(c.w, c.value("self")))
-
-
-def _compare(op: str) -> TorchRule:
+def _compare(function: Callable[..., Value]) -> TorchRule:
     """A comparison in the dtype that the operands have in common."""
 
     def rule(c: TorchCall) -> Value:
         dtype = joint_dtype(c, ("self", "other"))
-        return c.w.map(op, c.value("self", dtype), c.value("other", dtype))
+        return function(c.w, c.value("self", dtype), c.value("other", dtype))
 
     return rule
 
 
-def _of_floats(function: Callable[[GraphWriter, Value], Value]) -> TorchRule:
+def _test(function: Callable[[GraphWriter, Value], Value]) -> TorchRule:
     """A predicate that holds for no whole number."""
 
     def rule(c: TorchCall) -> Value:
@@ -90,7 +64,8 @@ def _scaled_sum(op: str) -> TorchRule:
 
         def function(w: GraphWriter, x: Value, y: Value) -> Value:
             factor = number_as(alpha, w.dtype(y))
-            return mapped(op)(w, x, y if factor == 1 else mapped("mul")(w, y, w.scalar(factor, y)))
+            y = y if factor == 1 else elementwise("mul")(w, y, w.scalar(factor, y))
+            return elementwise(op)(w, x, y)
 
         return computed(c, function, "self", "other")
 
@@ -110,7 +85,7 @@ def _truncated(w: GraphWriter, x: Value, y: Value) -> Value:
 
 def _divide_by_mode(c: TorchCall) -> Value:
     functions: dict[Any, Callable[..., Value]] = {
-        None: mapped("div"), "trunc": _truncated, "floor": _floor_divide
+        None: elementwise("div"), "trunc": _truncated, "floor": _floor_divide
     }  # fmt: skip
     return computed(c, functions[c["rounding_mode"]], "self", "other")
 
@@ -131,7 +106,7 @@ def _power(c: TorchCall) -> Value:
 
 def _power_of_tensor(c: TorchCall) -> Value:
     """The exponent is a tensor, the base may be a number."""
-    function = mapped("pow") if c.out.dtype.is_float else composites_math.whole_power
+    function = elementwise("pow") if c.out.dtype.is_float else composites_math.whole_power
     return computed(c, function, "self", "exponent")
 
 
@@ -153,7 +128,7 @@ def _ignoring_nan(op: str) -> Callable[..., Value]:
 
     def function(w: GraphWriter, x: Value, y: Value) -> Value:
         if not w.dtype(x).is_float:
-            return mapped(op)(w, x, y)
+            return elementwise(op)(w, x, y)
         x, y = w.aligned(x, y)
         other = w.select(w.map("isnan", y), x, w.map(op, x, y))
         return w.select(w.map("isnan", x), y, other)
@@ -161,33 +136,62 @@ def _ignoring_nan(op: str) -> Callable[..., Value]:
     return function
 
 
-def _shift(op: str) -> Callable[..., Value]:
-    return lambda w, x, y: w.map(op, x, y)
-
-
 # Activations
+
+
+def _activation(function: Callable[..., Value], *numbers: str) -> TorchRule:
+    """A function of the operand and numbers."""
+
+    def rule(c: TorchCall) -> Value:
+        given = [float(c[name]) for name in numbers]
+        return computed(c, lambda w, x: function(w, x, *given), "self")
+
+    return rule
 
 
 def _gelu(c: TorchCall) -> Value:
     tanh = c["approximate"] == "tanh"
-    return computed(c, lambda w, x: composites.gelu(w, x, approximate=tanh), "self")
+    return computed(c, lambda w, x: activations.gelu(w, x, approximate=tanh), "self")
 
 
-def _elu(c: TorchCall) -> Value:
-    alpha, scale, slope = (float(c[k]) for k in ("alpha", "scale", "input_scale"))
-
-    def function(w: GraphWriter, x: Value) -> Value:
-        below = w.mul(alpha * scale, w.map("expm1", w.mul(slope, x)))
-        return w.select(w.map("gt", x, 0), w.mul(scale, x), below)
-
-    return computed(c, function, "self")
+def _elu(w: GraphWriter, x: Value, alpha: float, scale: float, slope: float) -> Value:
+    """torch's has a factor outside, and one before the power."""
+    if slope == 1:
+        return activations.selu(w, x, alpha, scale)
+    below = w.mul(alpha, w.map("expm1", w.mul(slope, x)))
+    return w.mul(scale, w.select(w.map("gt", x, 0), x, below))
 
 
-def _leaky_relu(c: TorchCall) -> Value:
-    slope = float(c["negative_slope"])
-    return computed(
-        c, lambda w, x: w.select(w.map("gt", x, 0), x, w.mul(slope, x)), "self"
-    )  # fmt: skip
+def _leaky_relu(w: GraphWriter, x: Value, slope: float) -> Value:
+    """torch compares with > 0, which says something else only of 0 times such slopes."""
+    if 0 <= slope < math.inf:
+        return activations.leaky_relu(w, x, slope)
+    return w.select(w.map("gt", x, 0), x, w.mul(slope, x))
+
+
+def _softplus(w: GraphWriter, x: Value, beta: float, limit: float) -> Value:
+    """torch returns x where beta x > limit; from a limit on nothing else is left of it in x's
+    dtype."""
+    grown = w.mul(beta, x)
+    found = w.div(activations.softplus(w, grown), beta)
+    if limit > 0 and math.exp(-limit) < limit * w.dtype(x).eps / 4:
+        return found
+    return w.select(w.map("gt", grown, limit), x, found)
+
+
+def _log_sigmoid(c: TorchCall) -> tuple[Value | None, ...]:
+    """And exp(-|x|), which torch's gradient reads; empty on devices where it does not."""
+
+    def power(w: GraphWriter, x: Value) -> Value:
+        return w.map("exp", w.map("neg", w.map("abs", x)))
+
+    kept = [
+        None if t is None else c.w.full(0, t.shape, t.dtype) if not t.size else computed(
+            c, power, "self"
+        )
+        for t in c.results[1:]
+    ]  # fmt: skip
+    return (computed(c, activations.log_sigmoid, "self"), *kept)
 
 
 def _hardtanh(c: TorchCall) -> Value:
@@ -231,60 +235,24 @@ def _arange(c: TorchCall) -> Value:
     return w.cast(places if start == 0 else w.add(places, start), c.out.dtype)
 
 
-_UNARY: Mapping[str, Callable[..., Value]] = {
-    **{name: mapped(name) for name in (
-        "abs", "acos", "asin", "atan", "cos", "cosh", "erf", "exp", "expm1", "log", "log1p", "neg",
-        "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh",
-    )},
-    **{name: getattr(composites_math, name) for name in (
-        "acosh", "asinh", "atanh", "erfc", "exp2", "log10", "log2", "trunc",
-    )},
-    "erfinv": composites_math.erf_inv,
-    "reciprocal": mapped("reciprocal"),
-    "relu": composites.relu,
-    "sigmoid": mapped("logistic"),
-    "silu": composites.silu,
-}  # fmt: skip
-_BINARY: Mapping[str, Callable[..., Value]] = {
-    "aten.atan2.default": mapped("atan2"),
-    "aten.__lshift__.Scalar": _shift("shl"),
-    "aten.__lshift__.Tensor": _shift("shl"),
-    "aten.__rshift__.Scalar": _shift("shr"),
-    "aten.__rshift__.Tensor": _shift("shr"),
-    "aten.bitwise_left_shift.Tensor": _shift("shl"),
-    "aten.bitwise_left_shift.Tensor_Scalar": _shift("shl"),
-    "aten.bitwise_right_shift.Tensor": _shift("shr"),
-    "aten.bitwise_right_shift.Tensor_Scalar": _shift("shr"),
-    "aten.div.Scalar": mapped("div"),
-    "aten.div.Tensor": mapped("div"),
-    "aten.fmax.default": _ignoring_nan("max"),
-    "aten.fmin.default": _ignoring_nan("min"),
-    "aten.fmod.Scalar": mapped("rem"),
-    "aten.fmod.Tensor": mapped("rem"),
-    "aten.hypot.default": composites_math.hypot,
-    "aten.maximum.default": mapped("max"),
-    "aten.minimum.default": mapped("min"),
-    "aten.mul.Scalar": mapped("mul"),
-    "aten.mul.Tensor": mapped("mul"),
-    "aten.remainder.Scalar": composites_math.remainder,
-    "aten.remainder.Scalar_Tensor": composites_math.remainder,
-    "aten.remainder.Tensor": composites_math.remainder,
-    **{
-        f"aten.bitwise_{op}.{kind}": mapped(op)
-        for op in ("and", "or", "xor")
-        for kind in ("Tensor", "Scalar", "Scalar_Tensor")
-    },
-}
+def _plain(row: OpNames) -> TorchRule:
+    """The rule for what torch calls otherwise."""
+    names = ("self", "other")[: row.operands]
+    match row.kind:
+        case Kind.ROUNDING:
+            return _rounded(row.write)
+        case Kind.TEST:
+            return _test(row.write)
+        case Kind.COMPARISON:
+            return _compare(row.write)
+        case Kind.LOGIC:
+            return _logical(row.write, *names)
+        case _:
+            return lambda c: computed(c, row.write, *names)
+
+
 TORCH_ELEMENTWISE: dict[str, TorchRule] = {
-    **{f"aten.{name}.default": _unary(function) for name, function in _UNARY.items()},
-    **{name: _binary(function) for name, function in _BINARY.items()},
-    **{
-        f"aten.{op}.{kind}": _compare(op)
-        for op in ("eq", "ge", "gt", "le", "lt", "ne")
-        for kind in ("Tensor", "Scalar")
-    },
-    **{f"aten.{op}.default": _same_on_whole(op) for op in ("ceil", "floor", "round")},
-    **{f"aten.logical_{op}.default": _logical(op) for op in ("and", "or", "xor")},
+    **{overload: _plain(row) for row in NAMES for overload in row.aten},
     **{
         f"aten.{op}.{kind}": _scaled_sum(op)
         for op in ("add", "sub")
@@ -294,31 +262,33 @@ TORCH_ELEMENTWISE: dict[str, TorchRule] = {
     "aten._assert_tensor_metadata.default": lambda c: (None,),
     "aten._to_copy.default": _to_result_dtype,
     "aten.arange.start_step": _arange,
-    "aten.bitwise_not.default": _unary(mapped("not")),
+    "aten.celu.default": _activation(activations.celu, "alpha"),
     "aten.clamp.Tensor": _clamp,
     "aten.clamp.default": _clamp,
     "aten.copy.default": _copy,
     "aten.div.Scalar_mode": _divide_by_mode,
     "aten.div.Tensor_mode": _divide_by_mode,
-    "aten.elu.default": _elu,
+    "aten.elu.default": _activation(_elu, "alpha", "scale", "input_scale"),
     "aten.empty.memory_format": _uninitialised,
     "aten.empty_permuted.default": _uninitialised,
     "aten.empty_strided.default": _uninitialised,
+    "aten.fmax.default": lambda c: computed(c, _ignoring_nan("max"), "self", "other"),
+    "aten.fmin.default": lambda c: computed(c, _ignoring_nan("min"), "self", "other"),
     "aten.full.default": _full("fill_value"),
     "aten.full_like.default": _full("fill_value"),
     "aten.gelu.default": _gelu,
     "aten.hardtanh.default": _hardtanh,
-    "aten.isinf.default": _of_floats(composites_math.isinf),
-    "aten.isnan.default": _of_floats(lambda w, x: w.map("isnan", x)),
-    "aten.leaky_relu.default": _leaky_relu,
-    "aten.logical_not.default": _logical_not,
+    "aten.leaky_relu.default": _activation(_leaky_relu, "negative_slope"),
+    "aten.log_sigmoid_forward.default": _log_sigmoid,
     "aten.new_empty_strided.default": _uninitialised,
     "aten.pow.Scalar": _power_of_tensor,
     "aten.pow.Tensor_Scalar": _power,
     "aten.pow.Tensor_Tensor": _power_of_tensor,
     "aten.scalar_tensor.default": _full("s"),
     "aten.sign.default": lambda c: c.value("self") if c.out.dtype is BOOL else computed(
-        c, mapped("sign"), "self"
+        c, elementwise("sign"), "self"
     ),
+    "aten.softplus.default": _activation(_softplus, "beta", "threshold"),
+    "aten.threshold.default": _activation(activations.threshold, "threshold", "value"),
     "aten.where.self": _where,
 }  # fmt: skip

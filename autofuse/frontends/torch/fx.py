@@ -27,7 +27,7 @@ FxResult = Value | tuple[Value | None, ...] | None
 
 def decompositions() -> dict[Any, Any]:
     """What torch rewrites by itself before rules are asked: the core table, norms and resampling.
-    Attention and what else our ops say better stays whole."""
+    Attention, activations and what else our ops say better stays whole."""
     torch = torch_module()
     aten = torch.ops.aten
     decomp = torch._decomp
@@ -40,8 +40,11 @@ def decompositions() -> dict[Any, Any]:
     )  # fmt: skip
     table.update(decomp.get_decompositions(more))
     whole = (
-        aten._scaled_dot_product_flash_attention_for_cpu, aten.all, aten.baddbmm, aten.dot, aten.mv,
-        aten.roll, aten.scaled_dot_product_attention, aten.silu, aten.tril, aten.triu,
+        aten._scaled_dot_product_flash_attention_for_cpu, aten.all, aten.baddbmm, aten.celu,
+        aten.dot, aten.hardsigmoid, aten.hardswish, aten.instance_norm, aten.log_sigmoid_forward,
+        aten.logaddexp, aten.logsumexp, aten.mish, aten.mv, aten.roll,
+        aten.scaled_dot_product_attention, aten.silu, aten.softplus, aten.threshold, aten.tril,
+        aten.triu,
     )  # fmt: skip
     for packet in whole:
         for overload in packet.overloads():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autofuse.frontends.errors import FrontendError
-from autofuse.frontends.torch.elementwise import mapped
+from autofuse.frontends.names import elementwise
 from autofuse.frontends.torch.moves import axis_of
 from autofuse.frontends.torch.types import TorchCall, TorchRule, number_as
 from autofuse.graph.composites import math as composites_math
@@ -149,7 +149,7 @@ def _masked_put(c: TorchCall, x: Value, indices: Sequence[Value | None], values:
         values = w.reshape(_in_turn(w, values, mask, axis), shape)
     around = w.reshape(mask, (*(1 for _ in before), *picked, *(1 for _ in after)))
     values = w.spread(values, shape)
-    written = mapped("add")(w, x, values) if c["accumulate"] else values
+    written = elementwise("add")(w, x, values) if c["accumulate"] else values
     return w.select(w.spread(around, shape), written, x)
 
 

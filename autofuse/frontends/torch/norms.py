@@ -63,13 +63,9 @@ def _group_norm(c: TorchCall) -> tuple[Value | None, ...]:
     shape: Shape = w.shape(x)
     if 0 in shape:
         return _nothing(c)
-    grouped = w.reshape(x, (shape[0], groups, -1))
-    mean, inverse = _moments(w, grouped, (2,), eps)
-    found = w.reshape(composites.layer_norm(w, grouped, eps=eps, axes=(2,)), shape)
-    around = (1, -1, *(1 for _ in shape[2:]))
-    scale, bias = (_parameter(c, name, around, w.dtype(x)) for name in ("weight", "bias"))
-    found = found if scale is None else w.mul(found, scale)
-    found = found if bias is None else w.add(found, bias)
+    scale, bias = (c.optional(name, w.dtype(x)) for name in ("weight", "bias"))
+    found = composites.group_norm(w, x, groups, scale, bias, eps)
+    mean, inverse = _moments(w, w.reshape(x, (shape[0], groups, -1)), (2,), eps)
     rest = (_shaped(w, v, t) for v, t in zip((mean, inverse), c.results[1:], strict=True))
     return (w.cast(found, c.out.dtype), *rest)
 
@@ -77,11 +73,15 @@ def _group_norm(c: TorchCall) -> tuple[Value | None, ...]:
 def _batch_norm(c: TorchCall) -> tuple[Value | None, ...]:
     """With the running statistics; the batch's own are empty results."""
     w, x = c.w, c.value("input", c.out.dtype.compute)
+    mean = c.value("running_mean")
+    return (_with_running_statistics(c, x), *(_shaped(w, mean, t) for t in c.results[1:]))
+
+
+def _with_running_statistics(c: TorchCall, x: Value) -> Value:
     mean, var = c.value("running_mean"), c.value("running_var")
-    found = composites.batch_norm(
-        w, x, mean, var, c.optional("weight"), c.optional("bias"), float(c["eps"])
-    )
-    return (w.cast(found, c.out.dtype), *(_shaped(w, mean, t) for t in c.results[1:]))
+    scale, bias = (c.optional(name) for name in ("weight", "bias"))
+    found = composites.batch_norm(c.w, x, mean, var, scale, bias, float(c["eps"]))
+    return c.w.cast(found, c.out.dtype)
 
 
 def _batch_norm_training(c: TorchCall) -> tuple[Value | None, ...]:
@@ -112,6 +112,19 @@ def _batch_norm_unmoved(c: TorchCall) -> tuple[Value | None, ...]:
     return _batch_norm(c)
 
 
+def _instance_norm(c: TorchCall) -> Value:
+    """With statistics of each channel of each sample, or the running ones."""
+    w, x = c.w, c.value("input", c.out.dtype.compute)
+    if not c["use_input_stats"]:
+        return _with_running_statistics(c, x)
+    if c["running_mean"] is not None:
+        raise FrontendError("running statistics would be changed in place")
+    axes = range(2, len(w.shape(x)))
+    around = (-1, *(1 for _ in axes))
+    scale, bias = (_parameter(c, name, around, w.dtype(x)) for name in ("weight", "bias"))
+    return w.cast(composites.layer_norm(w, x, scale, bias, float(c["eps"]), axes), c.out.dtype)
+
+
 def _weight_norm_gradients(c: TorchCall) -> tuple[Value, Value]:
     """Of g v / |v|, the length taken over all axes but `dim` (Salimans and Kingma 2016, eq. 3)."""
     w, dim = c.w, int(c["dim"])
@@ -129,6 +142,7 @@ TORCH_NORMS: dict[str, TorchRule] = {
     "aten._native_batch_norm_legit.no_stats": _batch_norm_training,
     "aten._native_batch_norm_legit_no_training.default": _batch_norm,
     "aten._weight_norm_interface_backward.default": _weight_norm_gradients,
+    "aten.instance_norm.default": _instance_norm,
     "aten.native_batch_norm.default": _batch_norm_training,
     "aten.native_group_norm.default": _group_norm,
     "aten.native_layer_norm.default": _layer_norm,

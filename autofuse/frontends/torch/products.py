@@ -31,7 +31,7 @@ def _sum_with_product(first: str, second: str) -> TorchRule:
         found = composites.matmul(w, c.value(first), c.value(second))
         found = _scaled(w, w.cast(found, kind), c["alpha"])
         if number_as(c["beta"], kind) != 0:
-            found = w.add(_scaled(w, c.value("self", kind), c["beta"]), found)
+            found = w.add(found, _scaled(w, c.value("self", kind), c["beta"]))
         return w.cast(found, c.out.dtype)
 
     return rule

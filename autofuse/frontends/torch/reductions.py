@@ -8,6 +8,7 @@ from collections.abc import Callable
 from autofuse.frontends.torch.elementwise import truth
 from autofuse.frontends.torch.moves import axis_of
 from autofuse.frontends.torch.types import TorchCall, TorchRule, axes_of
+from autofuse.graph.composites import activations
 from autofuse.graph.composites import layers as composites
 from autofuse.graph.composites import order as composites_order
 from autofuse.graph.types import Value
@@ -69,6 +70,13 @@ def _mean(c: TorchCall) -> Value:
     if not math.prod(w.shape(x)[a] for a in axes):
         return w.full(math.nan, c.out.shape, c.out.dtype)
     return w.cast(composites.mean(w, x, axes, _keeps(c)) if axes else x, c.out.dtype)
+
+
+def _log_of_sums(c: TorchCall) -> Value:
+    w, x = c.w, c.value("self", c.out.dtype.compute)
+    axes = _axes(c, x)
+    found = composites.logsumexp(w, x, axes, bool(c["keepdim"])) if axes else x
+    return w.cast(found, c.out.dtype)
 
 
 def _variance(c: TorchCall, x: Value) -> Value:
@@ -202,8 +210,8 @@ TORCH_REDUCTIONS: dict[str, TorchRule] = {
     **{f"aten.mean{kind}": _mean for kind in (".default", ".dim")},
     **{f"aten.{op}.default": _running(op) for op in ("cumprod", "cumsum")},
     **{f"aten.sort{kind}": _sort for kind in (".default", ".stable")},
-    "aten._log_softmax.default": _softmax(composites.log_softmax),
-    "aten._softmax.default": _softmax(composites.softmax),
+    "aten._log_softmax.default": _softmax(activations.log_softmax),
+    "aten._softmax.default": _softmax(activations.softmax),
     "aten.amax.default": _extreme("reduce_max"),
     "aten.amin.default": _extreme("reduce_min"),
     "aten.argmax.default": _arg("argmax"),
@@ -211,6 +219,7 @@ TORCH_REDUCTIONS: dict[str, TorchRule] = {
     "aten.cummax.default": _running_extreme("cummax", "ge"),
     "aten.cummin.default": _running_extreme("cummin", "le"),
     "aten.logcumsumexp.default": _running("cumlogsumexp"),
+    "aten.logsumexp.default": _log_of_sums,
     "aten.max.default": _extreme("reduce_max"),
     "aten.max.dim": _extreme_and_place("reduce_max", "argmax"),
     "aten.min.default": _extreme("reduce_min"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,29 +10,26 @@ from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.torch.types import TorchCall, TorchRule
 from autofuse.graph.composites import layers as composites
 from autofuse.graph.composites import windows
+from autofuse.graph.composites.pooling import PoolSpec, mean_pool, mean_pool_grad
 from autofuse.graph.composites.resample import along
 from autofuse.graph.types import Value
 from autofuse.graph.writer import Shape
 from autofuse.ops.dtypes import DType
-from autofuse.ops.sliding import Sliding
 
 
-def _axes(c: TorchCall, image: Shape, made: Shape, spatial: int) -> list[Sliding]:
-    """The windows along every axis of `image`. Where torch rounds their number up, the last ones
-    hang over the padding: the extents `made` of the result say how far."""
+def _spec(c: TorchCall, shape: Shape, spatial: int) -> PoolSpec:
+    """The windows along the last `spatial` axes of `shape`."""
 
     def each(name: str, plain: int) -> tuple[int, ...]:
         found = tuple(map(int, c.given.get(name) or (plain,)))
         return found * spatial if len(found) == 1 else found
 
-    sizes = each("kernel_size", 1)
-    steps = each("stride", 1) if c["stride"] else sizes
-    found = [Sliding(n) for n in image[: len(image) - spatial]]
-    numbers = zip(sizes, steps, each("padding", 0), each("dilation", 1), strict=True)
-    for k, (size, step, low, apart) in enumerate(numbers, start=len(found)):
-        high = (made[k] - 1) * step + (size - 1) * apart + 1 - image[k] - low
-        found.append(Sliding(image[k], size, step, low, high, 1, apart))
-    return found
+    divisor = c.given.get("divisor_override")
+    return PoolSpec(
+        each("kernel_size", 1), each("stride", 1) if c["stride"] else None, each("padding", 0),
+        each("dilation", 1), bool(c["ceil_mode"]), bool(c.given.get("count_include_pad")),
+        None if divisor is None else int(divisor), spatial=range(len(shape) - spatial, len(shape)),
+    )  # fmt: skip
 
 
 def _max_pool(spatial: int) -> TorchRule:
@@ -42,7 +38,7 @@ def _max_pool(spatial: int) -> TorchRule:
     def rule(c: TorchCall) -> tuple[Value, Value]:
         w, x = c.w, c.value("self")
         shape = w.shape(x)
-        attrs = windows.attrs_of(_axes(c, shape, c.out.shape, spatial))
+        attrs = windows.attrs_of(_spec(c, shape, spatial).over(shape))
         inner = shape[len(shape) - spatial :]
         numbers = w.reshape(w.iota((math.prod(inner),), DType.I32, 0), inner)
         at = windows.picked(w, w.spread(numbers, shape), x, attrs)
@@ -54,37 +50,23 @@ def _max_pool(spatial: int) -> TorchRule:
 def _max_pool_backward(c: TorchCall) -> Value:
     """Where the largest elements were is found again, so that it need not be kept."""
     w, g, x = c.w, c.value("grad_output"), c.value("self")
-    return windows.extremum_windows_grad(
-        w, g, x, windows.attrs_of(_axes(c, w.shape(x), w.shape(g), 2))
-    )  # fmt: skip
-
-
-def _shares(c: TorchCall, v: Value, axes: Sequence[Sliding], padding: Sequence[int]) -> Value:
-    """Values of windows over how many places torch counts in each: with the padding or without,
-    never what hangs over it, or a number of the caller's."""
-    w, override = c.w, c["divisor_override"]
-    if override is not None:
-        return windows.share_of(w, v, int(override))
-    counted = [(n, n) for n in padding] if c["count_include_pad"] else ()
-    return windows.window_shares(w, v, axes, counted)
+    axes = _spec(c, w.shape(x), 2).over(w.shape(x))
+    return windows.extremum_windows_grad(w, g, x, windows.attrs_of(axes))
 
 
 def _avg_pool(spatial: int) -> TorchRule:
     def rule(c: TorchCall) -> Value:
-        w, x = c.w, c.value("self", c.out.dtype.compute)
-        axes = _axes(c, w.shape(x), c.out.shape, spatial)
-        total = w.op("reduce_window_sum", x, **windows.attrs_of(axes))
-        return w.cast(_shares(c, total, axes, [a.low for a in axes]), c.out.dtype)
+        x = c.value("self", c.out.dtype.compute)
+        return c.w.cast(mean_pool(c.w, x, _spec(c, c.w.shape(x), spatial)), c.out.dtype)
 
     return rule
 
 
 def _avg_pool_backward(spatial: int) -> TorchRule:
     def rule(c: TorchCall) -> Value:
-        w, g = c.w, c.value("grad_output", c.out.dtype.compute)
-        axes = _axes(c, c.shape("self"), w.shape(g), spatial)
-        shared = _shares(c, g, axes, [a.low for a in axes])
-        return w.cast(windows.sum_windows_grad(w, shared, axes), c.out.dtype)
+        g, shape = c.value("grad_output", c.out.dtype.compute), c.shape("self")
+        found = mean_pool_grad(c.w, g, _spec(c, shape, spatial), shape)
+        return c.w.cast(found, c.out.dtype)
 
     return rule
 

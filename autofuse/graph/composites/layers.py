@@ -1,4 +1,4 @@
-"""Statistics, normalisations, activations and products, written once for every front end.
+"""Statistics, normalisations and products, written once for every front end.
 
 Each function appends ops to a GraphWriter and returns a value. Axes may be negative, as in NumPy.
 Results have the dtype of the first operand; what adds up half floats does so in f32.
@@ -26,7 +26,7 @@ def require_float(dtype: DType) -> DType:
     return dtype
 
 
-def _wide(w: GraphWriter, v: Value) -> Value:
+def wide(w: GraphWriter, v: Value) -> Value:
     """A float in the dtype that sums are computed in."""
     return w.cast(v, require_float(w.dtype(v)).compute)
 
@@ -41,7 +41,7 @@ def _count(w: GraphWriter, v: Value, axes: Axes) -> int:
 
 def mean(w: GraphWriter, v: Value, axes: Axes = None, keepdims: bool = False) -> Value:
     """The mean over `axes` (None: all); floats only."""
-    return w.cast(_mean(w, _wide(w, v), axes, keepdims), w.dtype(v))
+    return w.cast(_mean(w, wide(w, v), axes, keepdims), w.dtype(v))
 
 
 def _mean(w: GraphWriter, v: Value, axes: Axes, keepdims: bool = True) -> Value:
@@ -56,7 +56,7 @@ def var(
     divisor = _count(w, v, axes) - correction
     if divisor <= 0:
         raise GraphError(f"the variance divides by {divisor}")
-    x = _wide(w, v)
+    x = wide(w, v)
     centred = w.sub(x, _mean(w, x, axes))
     total = w.reduce("reduce_sum", w.mul(centred, centred), axes, keepdims)
     return w.cast(w.mul(total, 1.0 / divisor), w.dtype(v))
@@ -71,7 +71,7 @@ def std(
 
 def logsumexp(w: GraphWriter, v: Value, axes: Axes = None, keepdims: bool = False) -> Value:
     """log(sum(exp(v))) over `axes`, shifted by the maximum where that is finite."""
-    x = _wide(w, v)
+    x = wide(w, v)
     top = w.reduce("reduce_max", x, axes, keepdims=True)
     shift = w.select(w.map("isfinite", top), top, 0.0)
     total = w.reduce("reduce_sum", w.map("exp", w.sub(x, shift)), axes, keepdims=True)
@@ -99,22 +99,6 @@ def running(w: GraphWriter, op: str, v: Value, axis: int, reverse: bool = False)
 # Normalisations
 
 
-def softmax(w: GraphWriter, v: Value, axis: int = -1) -> Value:
-    """exp(v) over its sum along `axis`, shifted by the maximum."""
-    x = _wide(w, v)
-    powers = w.map("exp", w.sub(x, w.reduce("reduce_max", x, axis, keepdims=True)))
-    total = w.reduce("reduce_sum", powers, axis, keepdims=True)
-    return w.cast(w.div(powers, total), w.dtype(v))
-
-
-def log_softmax(w: GraphWriter, v: Value, axis: int = -1) -> Value:
-    """The logarithm of softmax; shifted first, so that large values lose no digits."""
-    x = _wide(w, v)
-    centred = w.sub(x, w.reduce("reduce_max", x, axis, keepdims=True))
-    total = w.reduce("reduce_sum", w.map("exp", centred), axis, keepdims=True)
-    return w.cast(w.sub(centred, w.map("log", total)), w.dtype(v))
-
-
 def layer_norm(
     w: GraphWriter,
     v: Value,
@@ -127,7 +111,7 @@ def layer_norm(
 
     Instance norm is this over the spatial axes, group norm over the axes of a group.
     """
-    x = _wide(w, v)
+    x = wide(w, v)
     centred = w.sub(x, _mean(w, x, axes))
     spread = _mean(w, w.mul(centred, centred), axes)
     return _scaled(w, w.mul(centred, w.map("rsqrt", w.add(spread, eps))), scale, bias, w.dtype(v))
@@ -137,9 +121,27 @@ def rms_norm(
     w: GraphWriter, v: Value, scale: Value | None = None, eps: float = 1e-6, axes: Axes = -1
 ) -> Value:
     """v / sqrt(mean(v^2) + eps) * scale."""
-    x = _wide(w, v)
+    x = wide(w, v)
     power = _mean(w, w.mul(x, x), axes)
     return _scaled(w, w.mul(x, w.map("rsqrt", w.add(power, eps))), scale, None, w.dtype(v))
+
+
+def group_norm(
+    w: GraphWriter,
+    v: Value,
+    groups: int,
+    scale: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+) -> Value:
+    """The layer norm of each group of neighbouring channels (axis 1) of each sample; scale and bias
+    are one for each channel."""
+    shape = w.shape(v)
+    grouped = w.reshape(wide(w, v), (shape[0], groups, -1))
+    found = w.reshape(layer_norm(w, grouped, eps=eps, axes=2), shape)
+    around = (-1, *(1 for _ in shape[2:]))
+    scale, bias = (None if p is None else w.reshape(p, around) for p in (scale, bias))
+    return _scaled(w, found, scale, bias, w.dtype(v))
 
 
 def batch_norm(
@@ -159,10 +161,10 @@ def batch_norm(
     around = [-1 if a == at else 1 for a in range(rank)]
 
     def per_channel(value: Value) -> Value:
-        return w.reshape(_wide(w, value), around)
+        return w.reshape(wide(w, value), around)
 
     inverse = w.map("rsqrt", w.add(per_channel(running_var), eps))
-    found = w.mul(w.sub(_wide(w, v), per_channel(running_mean)), inverse)
+    found = w.mul(w.sub(wide(w, v), per_channel(running_mean)), inverse)
     wide_scale, wide_bias = (None if p is None else per_channel(p) for p in (scale, bias))
     return _scaled(w, found, wide_scale, wide_bias, w.dtype(v))
 
@@ -175,28 +177,7 @@ def _scaled(
     return w.cast(v, dtype)
 
 
-# Activations
-
-
-def gelu(w: GraphWriter, v: Value, approximate: bool = True) -> Value:
-    """The Gaussian error linear unit: its tanh form, or the exact one with erf."""
-    require_float(w.dtype(v))
-    if approximate:
-        cubic = w.mul(0.044715, w.mul(v, w.mul(v, v)))
-        gate = w.map("tanh", w.mul(math.sqrt(2 / math.pi), w.add(v, cubic)))
-    else:
-        gate = w.map("erf", w.mul(v, math.sqrt(0.5)))
-    return w.mul(w.mul(0.5, v), w.add(1.0, gate))
-
-
-def silu(w: GraphWriter, v: Value) -> Value:
-    """v * logistic(v)."""
-    return w.mul(v, w.map("logistic", v))
-
-
-def relu(w: GraphWriter, v: Value) -> Value:
-    """max(v, 0); NaN stays NaN."""
-    return w.map("max", v, 0)
+# Classes
 
 
 def one_hot(w: GraphWriter, v: Value, classes: int, dtype: DType = DType.F32) -> Value:

@@ -67,18 +67,24 @@ def whole_power(w: GraphWriter, x: Operand, y: Operand) -> Value:
     return w.select(w.map("and", w.map("lt", y, 0), w.map("not", is_unit)), 0, result)
 
 
+def square(w: GraphWriter, x: Value) -> Value:
+    return w.mul(x, x)
+
+
 def cbrt(w: GraphWriter, x: Value) -> Value:
     """The real cube root."""
     return w.mul(w.map("sign", x), w.map("pow", w.map("abs", x), 1.0 / 3.0))
 
 
 def hypot(w: GraphWriter, x: Value, y: Value) -> Value:
-    """sqrt(x^2 + y^2) without overflow."""
+    """sqrt(x^2 + y^2) without overflow; infinite where either is, as in C."""
     a, b = w.map("abs", x), w.map("abs", y)
+    endless = w.map("or", w.map("eq", a, math.inf), w.map("eq", b, math.inf))
     big, small = w.map("max", a, b), w.map("min", a, b)
     nothing = w.map("eq", big, 0)
-    ratio = w.select(nothing, 0.0, w.div(small, w.select(nothing, 1.0, big)))
-    return w.mul(big, w.map("sqrt", w.add(1.0, w.mul(ratio, ratio))))
+    ratio = w.div(small, w.select(nothing, 1.0, big))
+    length = w.mul(big, w.map("sqrt", w.add(1.0, w.mul(ratio, ratio))))
+    return w.select(endless, math.inf, w.select(nothing, big, length))
 
 
 # Exponentials and logarithms
@@ -97,9 +103,11 @@ def log10(w: GraphWriter, x: Value) -> Value:
 
 
 def logaddexp(w: GraphWriter, x: Value, y: Value) -> Value:
-    """log(exp(x) + exp(y)), from the larger one."""
-    apart = w.map("neg", w.map("abs", w.sub(x, y)))
-    return w.add(w.map("max", x, y), w.map("log1p", w.map("exp", apart)))
+    """log(exp(x) + exp(y)), from the larger one; of equal infinities that infinity."""
+    apart = w.sub(x, y)
+    powers = w.map("exp", w.map("neg", w.map("abs", apart)))
+    found = w.add(w.map("max", x, y), w.map("log1p", powers))
+    return w.select(w.map("isnan", apart), w.add(x, y), found)
 
 
 def asinh(w: GraphWriter, x: Value) -> Value:

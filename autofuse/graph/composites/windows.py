@@ -1,8 +1,8 @@
-"""Convolutions and pooling with the usual arguments, and their gradients.
+"""Convolutions with the usual arguments, extrema of windows, and their gradients.
 
 Each function appends to a GraphWriter and returns a value. Numbers for spatial axes are one for all
-of them or a sequence; padding is such numbers, a sequence of (low, high), "valid" or "same" (as
-many windows as there are strides in the extent).
+of them or a sequence; padding is such numbers, a sequence of (low, high), "valid", "same" (as many
+windows as there are strides in the extent) or "same_lower" (the odd place comes first).
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 
 from autofuse.graph.composites import moves
-from autofuse.graph.composites.layers import require_float
-from autofuse.graph.known import affordable
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter, Shape
 from autofuse.ops.convolution import conv_attrs
@@ -46,8 +44,11 @@ def padding_of(padding: Padding, axes: Sequence[Sliding]) -> tuple[tuple[int, in
     if isinstance(padding, str):
         if padding.lower() == "valid":
             return ((0, 0),) * len(axes)
+        same = tuple(map(_same, axes))
         if padding.lower() == "same":
-            return tuple(_same(axis) for axis in axes)
+            return same
+        if padding.lower() == "same_lower":
+            return tuple((high, low) for low, high in same)
         raise GraphError(f"padding '{padding}' is neither numbers nor 'valid' nor 'same'")
     each = [padding] * len(axes) if isinstance(padding, int) else list(padding)
     ends = [tuple(n) if isinstance(n, Sequence) else (n, n) for n in each]
@@ -196,92 +197,13 @@ def _sliding(w: GraphWriter, x: Value, attrs: Windows) -> list[Sliding]:
     return [Sliding(*n) for n in zip(w.shape(x), *(attrs[k] for k in keys), strict=True)]
 
 
-def pooling(
-    w: GraphWriter, x: Value, window: PerAxis, stride: PerAxis | None, padding: Padding,
-    dilation: PerAxis, spatial: Sequence[int],
-) -> dict[str, tuple[int, ...]]:  # fmt: skip
-    """The attributes of windows along the axes `spatial` of `x`; no stride is that of windows next
-    to each other."""
-    count, rank = len(spatial), len(w.shape(x))
-    sizes = per_axis(window, count, "window")
-    steps = sizes if stride is None else per_axis(stride, count, "stride")
-    apart = per_axis(dilation, count, "dilation")
-    axes = [
-        Sliding(w.shape(x)[a], size, step, 0, 0, 1, between)
-        for a, size, step, between in zip(spatial, sizes, steps, apart, strict=True)
-    ]
-    ends = padding_of(padding, axes)
-
-    def spread(values: Sequence[int], plain: int) -> tuple[int, ...]:
-        known = dict(zip(spatial, values, strict=True))
-        return tuple(known.get(a, plain) for a in range(rank))
-
-    return window_attrs(
-        spread(sizes, 1), stride=spread(steps, 1), window_dilation=spread(apart, 1),
-        low=spread([low for low, _ in ends], 0), high=spread([high for _, high in ends], 0),
-    )  # fmt: skip
-
-
 def attrs_of(axes: Sequence[Sliding]) -> dict[str, Shape]:
-    """The attributes of windows along every axis, none of which is an image with holes."""
+    """The attributes of windows along every axis."""
     return window_attrs(
         [a.size for a in axes], stride=[a.stride for a in axes], low=[a.low for a in axes],
-        high=[a.high for a in axes], window_dilation=[a.window_dilation for a in axes],
+        high=[a.high for a in axes], base_dilation=[a.base_dilation for a in axes],
+        window_dilation=[a.window_dilation for a in axes],
     )  # fmt: skip
-
-
-def mean_windows(w: GraphWriter, x: Value, attrs: Windows, count_padding: bool = False) -> Value:
-    """The mean of each window, of its elements alone or with zeros for padding."""
-    wide = w.cast(x, require_float(w.dtype(x)).compute)
-    total, axes = w.op("reduce_window_sum", wide, **attrs), _sliding(w, x, attrs)
-    return w.cast(window_shares(w, total, axes, _ends(axes, count_padding)), w.dtype(x))
-
-
-def _ends(axes: Sequence[Sliding], counted: bool) -> Sequence[tuple[int, int]]:
-    return [(axis.low, axis.high) for axis in axes] if counted else ()
-
-
-def window_shares(
-    w: GraphWriter, v: Value, axes: Sequence[Sliding], padded: Sequence[tuple[int, int]] = ()
-) -> Value:
-    """Values of windows over how many places count in each: elements and, of what lies around an
-    axis, the `padded` (low, high) places (none given: none). Whole numbers are cut."""
-    ends = padded or [(0, 0)] * len(axes)
-    counts = [_counted(axis, *pair) for axis, pair in zip(axes, ends, strict=True)]
-    if all((counted == axis.size).all() for counted, axis in zip(counts, axes, strict=True)):
-        return share_of(w, v, math.prod(axis.size for axis in axes))
-    for k, (counted, axis) in enumerate(zip(counts, axes, strict=True)):
-        shape = [axis.count if a == k else 1 for a in range(len(axes))]
-        if not (counted == 1).all():
-            v = share_of(w, v, np.maximum(counted, 1).reshape(shape))
-    return v
-
-
-def share_of(w: GraphWriter, v: Value, count: int | np.ndarray) -> Value:
-    """`v` over whole numbers that are not 0. Whole numbers are cut, so that one such division after
-    another gives what one by their product does."""
-    if w.dtype(v).is_float:
-        return w.mul(v, w.constant(1.0 / np.asarray(count), w.dtype(v)))
-    return w.div(v, w.constant(np.asarray(count), w.dtype(v)))
-
-
-def _counted(axis: Sliding, low: int, high: int) -> np.ndarray:
-    """How many places of each window are elements, or among `low` and `high` around them."""
-    affordable(axis.count, axis.size)
-    places = np.arange(axis.count)[:, None] * axis.stride - axis.low
-    places = places + np.arange(axis.size) * axis.window_dilation
-    return np.asarray(((places >= -low) & (places < axis.extent + high)).sum(axis=1))
-
-
-def mean_windows_grad(
-    w: GraphWriter, g: Value, shape: Sequence[int], attrs: Windows, count_padding: bool = False
-) -> Value:
-    """The gradient of `mean_windows` with respect to its operand of `shape`."""
-    keys = ("window", "stride", "low", "high", "base_dilation", "window_dilation")
-    axes = [Sliding(*n) for n in zip(shape, *(attrs[k] for k in keys), strict=True)]
-    wide = w.cast(g, require_float(w.dtype(g)).compute)
-    shares = window_shares(w, wide, axes, _ends(axes, count_padding))
-    return w.cast(sum_windows_grad(w, shares, axes), w.dtype(g))
 
 
 def sum_windows_grad(w: GraphWriter, g: Value, axes: Sequence[Sliding]) -> Value:

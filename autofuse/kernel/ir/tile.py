@@ -98,42 +98,41 @@ class BoxCopies:
 @dataclass(frozen=True, slots=True)
 class TileProduct:
     """target[r, c] (+)= sum over k < extent of left[r, k] * right[k, c], for r < rows and c <
-    columns: one register tile, which all lanes compute together.
-
-    Columns of `target` and `right` are neighbours (`inner` is 1), and all of them may be read and
-    written; in C terms may be neighbours in both operands instead (`text/c/dot.py`). Tensor cores
-    multiply F16, BF16, F32 or I8 in any order."""
+    columns: one register tile, which all lanes compute together."""
 
     rows: int
     columns: int
-    # Terms; those of each tap of a Walk, of which `right` has as many rows.
+    # How many terms there are; with a `Walk`, in each of its taps.
     extent: Expr
+    # Columns are neighbours (`inner` is 1), and all `columns` may be read and written.
     target: UpdatedPanel
     left: ReadPanel
+    # Columns are neighbours, as in `target`; in C terms may be neighbours in both operands instead
+    # (`text/c/dot.py`).
     right: ReadPanel
-    # What all three hold: F32, F64, I32, and what tensor cores multiply. Of BF16 and F16 the target
-    # is F32, of I8 it is I32. In C terms of BF16 are neighbours in `left`, and a row of `right`
-    # holds pairs of terms, those of a column together.
+    # F32, F64 or I32, and what all three panels hold. In C also BF16: then `target` is F32, terms
+    # of `left` are neighbours, and a row of `right` holds pairs of terms, those of a column
+    # together. Tensor cores multiply F16, BF16, F32 or I8 in any order; of I8 `target` is I32.
     dtype: DType
-    # It starts from zero.
+    # Sums start from zero.
     fresh: bool
-    # The Local through which a GPU fetches operands; "": none.
+    # The Local through which a GPU fetches operands ("": none).
     stage: Updates = ""
-    # It is as many products, those of an element neighbours (`text/c/lanes.py`); 0: it is one.
+    # With lanes it is as many products, those of an element neighbours (`text/c/lanes.py`).
     lanes: int = 0
-    # Where rows of `left` lie, instead of its `start` and `outer`: in C a Walk, for tensor cores
-    # Patches.
+    # Where rows of `left` start instead of its `start` and `outer`: in C a `Walk`, whose taps have
+    # `extent` rows of `right` each; tensor cores have `Patches`.
     walk: Walk | Patches | None = None
-    # The instruction class of tensor cores; "": none.
+    # The instruction class of tensor cores, or AMX ("": vectors multiply).
     mma: str = ""
-    # The left and the right factors are U8.
+    # Whether the left and the right factor of I8 are U8.
     from_zero: tuple[bool, bool] = (False, False)
-    # So many rows are there, at least one; None: all. Others have sums of zero, or of whatever rows
-    # lie there where the left operand is copied in boxes.
+    # How many of the `rows` are there (None: all), at least one. Others have sums of zero, or of
+    # whatever rows lie there where the left operand is copied in boxes. Tensor cores only.
     there: Expr | None = None
     # One warpgroup computes it while others have other grid iterations.
     alone: bool = False
-    # How warpgroups have the left and the right operand copied; None: by index.
+    # How the left and the right operand of warpgroups are copied in boxes (None: they are not).
     boxes: tuple[BoxCopies | None, BoxCopies | None] = (None, None)
 
     @property

@@ -13,26 +13,30 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.elements.values import ElementSource, Frame, Puller, RowFrame
-from autofuse.kernel.ir.emit import Emitter, LoweringError, narrow
+from autofuse.kernel.elements.values import ElementSource, Frame
+from autofuse.kernel.ir.emit import Emitter, LoweringError
 from autofuse.kernel.ir.types import Panel, TileProduct
 from autofuse.kernel.tiles.factors import (
     factor_dtype,
     from_zero,
-    in_boxes,
     instruction,
     instruction_of,
     paired_terms,
 )
-from autofuse.kernel.tiles.pair_panels import PanelPart, fill_panel, fill_zeros, pack_pairs
-from autofuse.kernel.tiles.panels import factor, matrix_of, symbol, walk_terms
-from autofuse.kernel.tiles.parts import RightPanel, Scratch, TileRun, TileSettings, asked_ahead
+from autofuse.kernel.tiles.parts import (
+    ALL_TERMS,
+    RightPanel,
+    Scratch,
+    TermBlock,
+    TileRun,
+    TileSettings,
+)
 from autofuse.kernel.tiles.tail import Tail, blocks, tail_of
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.pull import Index
-from autofuse.ops.scalar import Call, Expr, Sym
-from autofuse.plan.program.packing import PackedOperand, padded, panel_width, tile_columns
+from autofuse.ops.scalar import Call, Expr, Lit, Sym
+from autofuse.plan.program.packing import PackedOperand, tile_columns
 from autofuse.plan.schedules.forms import Form
 from autofuse.plan.schedules.tiles import Contraction, Tiles, even_parts, line_of
 
@@ -134,6 +138,11 @@ class TileBlock:
             for a, t in enumerate(tags)
         )
 
+    @property
+    def end(self) -> Expr:
+        """The first row behind the block, if all of its rows are there."""
+        return ix.iadd(self.first_row, ix.lit(self.height))
+
     def count_of(self, first: Expr, whole: int, block: int) -> Expr:
         """How many of `whole` rows or columns a block has that starts at `first`."""
         if whole <= block or whole % block == 0:
@@ -174,19 +183,24 @@ class TileBlock:
         dtype = self.dtype(p)
         size = self.height * stride
         buffer = self.e.local(dtype, size, "acc")
-        fill_zeros(self.base, dtype, buffer, ix.lit(0), size)
+        self.zeros(dtype, buffer, ix.lit(0), size)
         return Scratch(buffer, stride)
 
+    def zeros(self, dtype: DType, buffer: str, start: Expr, count: int) -> None:
+        """Zeros in so many elements of a buffer."""
+        lane = self.e.open("l", count)
+        self.e.store(buffer, ix.iadd(start, lane), Lit(0.0, dtype))
+        self.e.close("lane", lane, ix.lit(count))
+
     @contextmanager
-    def term_blocks(self, terms: int, cut: int) -> Iterator[tuple[Expr, Expr | None]]:
-        """A loop over blocks of terms: the number of the block, and whether it is the last (None:
-        there is but one)."""
+    def term_blocks(self, terms: int, cut: int) -> Iterator[tuple[TermBlock, Expr | None]]:
+        """A loop over blocks of terms, and whether one is the last (None: there is but one)."""
         if not 0 < cut < terms:
-            yield ix.lit(0), None
+            yield ALL_TERMS, None
             return
         blocks = -(-terms // cut)
         number = self.e.open("q", blocks)
-        yield number, Call("eq", (number, ix.lit(blocks - 1)), DType.BOOL)
+        yield TermBlock(cut, number), Call("eq", (number, ix.lit(blocks - 1)), DType.BOOL)
         self.e.close("serial", number, ix.lit(blocks))
 
     @contextmanager
@@ -237,18 +251,6 @@ class TileBlock:
         """Panels of as many columns as a tile has, or of `wide`."""
         return self.spans(first, whole, block, wide or self.s.columns)
 
-    def reached(self, p: Contraction, offset: int) -> tuple[Expr, Expr]:
-        """Of a product of which row r needs its columns up to r + `offset`: how many panels this
-        block needs, and how many columns that is."""
-        step = self.s.columns
-        last = ix.iadd(self.first_row, ix.lit(self.height + offset))
-        count = ix.iclamp(last, 1, p.width)
-        panels = self.e.let_index(ix.idiv(ix.iadd(count, ix.lit(step - 1)), step), "e", None)
-        columns = ix.imul(panels, step)
-        if p.width % step:
-            columns = Call("min", (columns, ix.lit(p.width)), DType.I64)
-        return panels, columns
-
     def panels_up_to(self, p: Contraction, panels: Expr) -> Iterator[TileRun]:
         """The first panels of a product whose columns are local."""
         full, rest = divmod(p.width, self.s.columns)
@@ -261,36 +263,24 @@ class TileBlock:
             with self.only(Call("gt", (panels, ix.lit(full)), DType.BOOL)):
                 yield TileRun(ix.lit(full * self.s.columns), rest)
 
-    def block_terms(self, p: Contraction, cut: int, number: Expr) -> Expr:
+    def count_terms(self, p: Contraction, block: TermBlock) -> Expr:
         """Terms of the present block."""
-        if not cut:
+        if not block.cut:
             return self.needed_terms.get(p.node, ix.lit(p.terms))
-        return self.count_of(ix.imul(number, cut), p.terms, cut)
+        return self.count_of(block.first, p.terms, block.cut)
 
     def multiply(
         self, p: Contraction, tile: TileRun, target: Panel, left: Panel, right: RightPanel,
-        cut: int, number: Expr,
+        block: TermBlock,
     ) -> None:  # fmt: skip
         """One register tile: sums go on where terms come in several blocks."""
-        rows, columns, terms = tile.count, right.width, self.block_terms(p, cut, number)
-        dtype, fresh, panel = self.factor_dtype(p), not cut, right.panel
+        rows, columns, terms = tile.count, right.width, self.count_terms(p, block)
+        dtype, fresh, panel = self.factor_dtype(p), not block.cut, right.panel
         if self.tail is not None:
             left, panel, terms = self.tail.part_of(left, panel)
         made = TileProduct(rows, columns, terms, target, left, panel, dtype, fresh)
         by = instruction_of(self.graph, self.tiles, self.s, p)
         self.e.put(replace(made, mma=by, from_zero=from_zero(p), there=tile.there))
-
-    def left_in_memory(self, p: Contraction, instead: Value | None = None) -> Panel | None:
-        """The left operand, or a value `instead` of it, as rows from the first of the block on,
-        where it lies in memory."""
-        row, term = symbol("row", self.rows), symbol("term", p.terms)
-        index = self.out_index(p, row, ix.lit(0))
-        stored = bool(self.pair_unit(p) or self.instruction(p))
-        found = matrix_of(self.base, p, p.left, index, row, term, instead, stored=stored)
-        if found is None or (self.pair_unit(p) and found.inner != 1):
-            return None
-        found = in_boxes(self.graph, self.s, p, found, self.rows)
-        return found.moved(self.first_row, ix.lit(0))
 
     @contextmanager
     def each_row(self) -> Iterator[tuple[Sym, Expr]]:
@@ -299,102 +289,6 @@ class TileBlock:
         yield row, self.e.let_index(ix.iadd(self.first_row, row), "m", self.rows)
         self.e.close("serial", row, self.count_of(self.first_row, self.rows, self.height))
 
-    def left_panel(self, left: Panel, tile: TileRun, cut: int, number: Expr) -> Panel:
-        return left.moved(tile.first, ix.imul(number, cut))
-
-    def packed_left(self, p: Contraction, of_row: RowFrame | None = None) -> Panel:
-        """A left operand that is computed element by element from what is known `of_row`."""
-        dtype = self.factor_dtype(p)
-        buffer = self.e.local(dtype, self.height * p.terms, "left")
-        with self.each_row() as (row, at_row):
-            frame = of_row(row, at_row) if of_row else self.base.fresh()
-            index, pull = self.out_index(p, at_row, ix.lit(0)), Puller(frame, p.node, frame.pull)
-
-            def pack(at: Index, number: Expr) -> None:
-                element = factor(self.graph, p, p.left, index, at, pull)
-                place = ix.iadd(ix.imul(row, p.terms), number)
-                self.e.store(buffer, place, narrow(element, dtype))
-
-            walk_terms(self.e, self.graph, p, pack)
-        return Panel(buffer, ix.lit(0), p.terms, 1)
-
-    def right_in_memory(self, p: Contraction, stored: bool = False) -> Panel | None:
-        """The right operand over columns and terms, where it lies in memory."""
-        width, term = symbol("column", p.width), symbol("term", p.terms)
-        index, stored = self.out_index(p, ix.lit(0), width), stored or bool(self.instruction(p))
-        found = matrix_of(self.base, p, p.right, index, width, term, stored=stored)
-        return found and in_boxes(self.graph, self.s, p, found, p.width)
-
-    def right(
-        self, p: Contraction, column: Expr, count: int, cut: int, number: Expr, dot: bool = False
-    ) -> RightPanel:
-        """The right operand of one panel: as it lies (`dot`: term by term), or packed."""
-        if p.node in self.packed:
-            return self._beforehand(p, column, count, cut, number)
-        if self.pair_unit(p):
-            wanted = self.part(p, column, count, padded(count), cut, number)
-            buffer = self.e.local(DType.BF16, wanted.elements, "panel")
-            return RightPanel(pack_pairs(self.base, p, wanted, buffer), wanted.padded)
-        packs = not dot and self.packs(p, count)
-        lying = None if packs else self.lying_right(p, column, count, cut, number, dot)
-        return lying or self._packed(p, column, count, cut, number)
-
-    def part(
-        self, p: Contraction, column: Expr, count: int, padded: int, cut: int, number: Expr
-    ) -> PanelPart:
-        """What a panel of the present terms holds."""
-
-        def place(lane: Expr) -> Index:
-            at = self.e.let_index(ix.iadd(column, lane), "n", p.width)
-            return self.out_index(p, ix.lit(0), at)
-
-        unit = self.pair_unit(p)
-        return PanelPart(
-            count, padded, column, place, ix.imul(number, cut), self.block_terms(p, cut, number),
-            cut or p.terms, unit, self.right_in_memory(p, stored=True) if unit else None,
-        )  # fmt: skip
-
-    def packs(self, p: Contraction, count: int) -> bool:
-        """Whether a panel of so many columns is copied although it might be read as it lies. Part
-        of a vector is read as two, which are too many where a tile is one vector wide."""
-        lanes = self.s.vector_bits // (8 * self.dtype(p).itemsize)
-        wanted = self.s.pack or count < lanes >= self.s.columns
-        return p.node not in self.packed and wanted and not self.instruction(p)
-
-    def lying_right(
-        self, p: Contraction, column: Expr, count: int, cut: int, number: Expr, dot: bool = False
-    ) -> RightPanel | None:
-        """A panel of the right operand as it lies, columns (`dot`: terms) next to each other."""
-        found = self.right_in_memory(p)
-        near = found is not None and (found.inner if dot else found.outer) == 1
-        if found is None or not (near or self.instruction(p)):
-            return None
-        panel = found.moved(column, ix.imul(number, cut)).turned()
-        return RightPanel(replace(panel, ahead=asked_ahead(panel, count, cut, self.width)), count)
-
-    def _packed(
-        self, p: Contraction, column: Expr, count: int, cut: int, number: Expr
-    ) -> RightPanel:
-        padded = panel_width(count, self.s.columns)
-        buffer = self.e.local(self.factor_dtype(p), (cut or p.terms) * padded, "panel")
-        self.fill(p, buffer, ix.lit(0), column, count, padded, cut, number)
-        return RightPanel(Panel(buffer, ix.lit(0), padded), padded)
-
-    def _beforehand(
-        self, p: Contraction, column: Expr, count: int, cut: int, number: Expr
-    ) -> RightPanel:
-        """A panel that was packed by a kernel of its own (`pack_panels.py`)."""
-        buffer, packed = self.packed[p.node]
-        width = packed.columns if count == packed.columns else packed.last
-        start = ix.iadd(packed.start(self.matrix, column), ix.imul(number, cut * width))
-        outer = 2 * width if packed.unit != 1 else width
-        return RightPanel(Panel(buffer, start, outer), width)
-
-    def fill(
-        self, p: Contraction, buffer: str, begin: Expr, column: Expr, count: int, padded: int,
-        cut: int = 0, number: Expr = ix.lit(0),  # noqa: B008 - frozen
-    ) -> None:  # fmt: skip
-        """Copy the terms of a block of `count` columns of the right operand into a buffer, from
-        `begin` on, each with zeros up to `padded` columns, as they are multiplied."""
-        part = self.part(p, column, count, padded, cut, number)
-        fill_panel(self.base, p, part, buffer, begin, self.factor_dtype(p))
+    def left_panel(self, left: Panel, block: TermBlock, tile: TileRun) -> Panel:
+        """The rows of a tile in the present block of terms."""
+        return left.moved(tile.first, block.first)

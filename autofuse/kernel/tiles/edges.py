@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autofuse.kernel.tiles.block import TileBlock
-from autofuse.kernel.tiles.parts import TileRun
+from autofuse.kernel.tiles.parts import TileRun, covering
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call
@@ -29,4 +29,4 @@ def row_tiles(b: TileBlock) -> Iterator[TileRun]:
     there = Call("min", (ix.lit(step), left), DType.I64)
     yield TileRun(first, step, b.e.let_index(there, "r", step + 1))
     count = b.count_of(b.first_row, b.rows, b.height)
-    b.e.close("serial", number, ix.idiv(ix.iadd(count, ix.lit(step - 1)), step))
+    b.e.close("serial", number, covering(count, step))

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 
 from autofuse.graph.types import Value
 from autofuse.kernel.cuda import fragments
 from autofuse.kernel.cuda.fragments import HIGH, PAIR, ROW_LANES, WARP, WIDE, Lane
 from autofuse.kernel.cuda.wgmma import GROUP, ROWS
 from autofuse.kernel.elements.values import everywhere, through
-from autofuse.kernel.ir.emit import LoweringError, narrow
+from autofuse.kernel.ir.emit import LoweringError
 from autofuse.kernel.ir.fragment import (
     Arrival,
     Fetch,
@@ -28,19 +29,20 @@ from autofuse.kernel.ir.fragment import (
 from autofuse.kernel.ir.instructions import by_group
 from autofuse.kernel.ir.types import Let
 from autofuse.kernel.tiles.block import TileBlock
+from autofuse.kernel.tiles.epilogue import IndexOf, store_outputs
 from autofuse.kernel.tiles.fragment_panels import FragmentRing
-from autofuse.kernel.tiles.online_steps import OnlineStep, steps_of
-from autofuse.kernel.tiles.parts import TileRun
+from autofuse.kernel.tiles.online_steps import OnlineStep, online_reach, steps_of
+from autofuse.kernel.tiles.parts import TileRun, covering
 from autofuse.kernel.tiles.powers import ScalarTerms, as_power, replaced
 from autofuse.kernel.tiles.rows import KeptRows, frame_of_row, only_at, rescaled
 from autofuse.kernel.tiles.running_fragments import RunningFragments
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, call
 from autofuse.plan.parameters import BLOCK_THREADS, STAGES, STRICT_MMA
 from autofuse.plan.schedules.forms import join, local_shape
-from autofuse.plan.schedules.masks import reach_of
-from autofuse.plan.schedules.online import Online
+from autofuse.plan.schedules.online import Online, OnlineFold
 from autofuse.plan.schedules.separable import EXTREMA
 from autofuse.plan.types import LaunchConfig
 
@@ -88,17 +90,16 @@ class _Fragments:
         least, most = (ROWS, HIGH) if by_group(self.mma) else (PAIR, b.height)
         if rest or self.rows % HIGH or self.wide % least or self.rows > most or self.busy <= 0:
             raise LoweringError(f"{self.threads} threads share no {b.height}x{self.wide} in whole")
-        reach = reach_of(b.graph, b.form, b.tiles, online.sources[0])
-        self.offset = reach.offset if reach is not None and len(online.sources) == 1 else None
+        self.reach = online_reach(b, online)
         # Of f32 in two parts nothing is to be rounded more than by a library's function.
         self.powers = self.mma != STRICT_MMA
         # What masks let through in blocks that lie wholly before their last columns.
-        self.same = dict(reach.same) if reach is not None and self.offset is not None else {}
+        self.same = dict(self.reach.same) if self.reach is not None else {}
 
     def emit(self) -> None:
         b, e = self.b, self.e
         # The last rows of a causal mask have most to do: they come first.
-        if self.offset is not None and b.rows > b.height:
+        if self.reach is not None and b.rows > b.height:
             b.first_row = ix.isub(ix.lit((-(-b.rows // b.height) - 1) * b.height), b.first_row)
         self.ring = FragmentRing(b, self.online, self.sinks, self.wide, self.stages, self.mma)
         self.lefts = self.ring.lefts()
@@ -178,23 +179,21 @@ class _Fragments:
         """Blocks, the first ones, of whose columns all are there for every row of this one, and are
         let through by a mask if they are by any."""
         full = self.width // self.wide
-        if not self.same:
+        if self.reach is None or not self.same:
             return (
                 self.blocks
                 if self.width % self.wide == 0
-                else ix.lit(full if self.offset is None else 0)
+                else ix.lit(full if self.reach is None else 0)
             )
-        assert self.offset is not None
-        last = ix.iclamp(ix.iadd(self.b.first_row, ix.lit(self.offset + 1)), 0, self.width)
+        last = self.reach.columns(ix.iadd(self.b.first_row, ix.lit(1)), 0)
         return self.e.let_index(ix.idiv(last, self.wide), "f", full + 1)
 
     def _blocks(self) -> Expr:
         """Blocks of columns that the rows of the block need."""
-        b, most = self.b, -(-self.width // self.wide)
-        if self.offset is None:
+        most = -(-self.width // self.wide)
+        if self.reach is None:
             return ix.lit(most)
-        last = ix.iclamp(ix.iadd(b.first_row, ix.lit(b.height + self.offset)), 1, self.width)
-        found = ix.idiv(ix.iadd(last, ix.lit(self.wide - 1)), self.wide)
+        found = covering(self.reach.columns(self.b.end), self.wide)
         return self.e.let_index(found, "e", most + 1)
 
     # --- who does what ----------------------------------------------------------------------------
@@ -240,25 +239,18 @@ class _Fragments:
         self, number: Expr, made: Mapping[Value, str], steps: Iterable[OnlineStep],
         columns: _Columns,
     ) -> None:  # fmt: skip
-        where, compared, turn = dict(made), set[Value](), len(self.online.sources)
-        rows = TileRun(ix.lit(0), self.b.height)
-        for step in steps:
-            fold = step.fold
-            if fold is not None and fold.anchors and fold.operand not in compared:
-                self.running.compare(fold, rows)
-                self.running.scale(fold.operand, rows)
-                compared.add(fold.operand)
-            if fold is not None and fold.node in self.products:
-                own = self.running.sums[fold.node]
-                left = self.words.get(fold.operand, where[fold.operand])
-                self._arrive(number, turn)
-                self._multiply(own.buffer, own.stride, left, number, turn, False)
-                turn += 1
-            else:
-                self._fold(step, number, where, columns)
-            if step.kept:
-                where = {v: name for v, name in where.items() if name != step.kept}
-                where[step.value] = step.kept
+        turns = count(len(self.online.sources))
+
+        def multiply(fold: OnlineFold, where: Mapping[Value, str]) -> None:
+            own, turn = self.running.sums[fold.node], next(turns)
+            left = self.words.get(fold.operand, where[fold.operand])
+            self._arrive(number, turn)
+            self._multiply(own.buffer, own.stride, left, number, turn, False)
+
+        def compute(step: OnlineStep, where: Mapping[Value, str]) -> None:
+            self._fold(step, number, where, columns)
+
+        self.running.follow(steps, made, TileRun(ix.lit(0), self.b.height), multiply, compute)
 
     def _fold(
         self, step: OnlineStep, number: Expr, where: Mapping[Value, str], columns: _Columns
@@ -362,7 +354,7 @@ class _Fragments:
             if v not in wide:
                 with b.only(call("eq", ix.imod(self.lane.number, ROW_LANES), ix.lit(0))):
                     frame = frame_of_row(b, done, row, at_row)
-                    self._store(v, frame.pull(v, join(b.tags[v], b.items(at_row), ())), at_row, ())
+                    store_outputs(b, [v], frame, self._place(at_row, {v: ()}))
         if not wide:
             return
         columns = self.ring.sums_of(self.sinks[0].width)
@@ -382,13 +374,11 @@ class _Fragments:
                 found = rescaled(b, p, done, frame, at_row, found)
                 index = b.index_at(p, b.items(at_row), column)
                 frame.sources[Value(p.node)] = only_at(index, found)
-            for v in wide:
-                shape = local_shape(self.graph, v, b.tags[v])
-                local = ix.delinearize(column, shape)
-                index = join(b.tags[v], b.items(at_row), local)
-                self._store(v, frame.pull(v, index), at_row, local)
+            shapes = {v: local_shape(self.graph, v, b.tags[v]) for v in wide}
+            local = {v: ix.delinearize(column, shape) for v, shape in shapes.items()}
+            store_outputs(b, wide, frame, self._place(at_row, local))
 
-    def _store(self, value: Value, found: Expr, at_row: Expr, local: tuple[Expr, ...]) -> None:
-        b, out = self.b, self.graph.type_of(value)
-        index = join(b.tags[value], b.items(at_row), local)
-        self.e.store(b.targets[value], ix.linearize(index, out.shape), narrow(found, out.dtype))
+    def _place(self, at_row: Expr, local: Mapping[Value, Index]) -> IndexOf:
+        """The index of outputs in a row, of whose own axes the indices are `local`."""
+        items = self.b.items(at_row)
+        return lambda v: join(self.b.tags[v], items, local[v])

@@ -15,7 +15,7 @@ from autofuse.kernel.ir.fragment import StagedPanel
 from autofuse.kernel.ir.instructions import by_group
 from autofuse.kernel.ir.types import Panel
 from autofuse.kernel.tiles.block import TileBlock
-from autofuse.kernel.tiles.panels import matrix_of, symbol
+from autofuse.kernel.tiles.operands import left_in_memory, right_in_memory, right_matrix
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr
@@ -78,16 +78,14 @@ class FragmentRing:
 
     def _columns(self, p: Contraction) -> Turn:
         """The operand that has the columns of a source."""
-        column, term = symbol("column", p.width), symbol("term", p.terms)
-        index = self.b.out_index(p, ix.lit(0), column)
-        found = matrix_of(self.b.base, p, p.right, index, column, term, stored=True)
+        found = right_matrix(self.b, p, stored=True)
         if found is None:
             raise LoweringError(NO_PANEL)
         return Turn(p, found, found.outer)
 
     def _terms(self, p: Contraction) -> Turn:
         """The operand whose terms are the columns of a source."""
-        found = self.b.right_in_memory(p)
+        found = right_in_memory(self.b, p)
         if found is None:
             raise LoweringError(NO_PANEL)
         if self.wide_factors and found.inner == 1:
@@ -96,7 +94,7 @@ class FragmentRing:
 
     def _left(self, p: Contraction, place: Expr) -> StagedPanel:
         b = self.b
-        found = b.left_in_memory(p)
+        found = left_in_memory(b, p)
         if found is None:
             raise LoweringError(NO_PANEL)
         count, terms = b.count_of(b.first_row, b.rows, b.height), ix.lit(p.terms)

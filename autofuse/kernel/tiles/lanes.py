@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from autofuse.graph.types import Value
-from autofuse.kernel.ir.emit import narrow
 from autofuse.kernel.ir.types import Panel, TileProduct
 from autofuse.kernel.tiles.block import TileBlock
+from autofuse.kernel.tiles.epilogue import at_items, store_outputs
 from autofuse.kernel.tiles.panels import element_in_memory, symbol
 from autofuse.kernel.tiles.parts import TileRun
 from autofuse.ops import index as ix
@@ -124,11 +124,7 @@ class TileLanes(TileBlock):
         for p in self.tiles.products:
             element: Expr = Load(sums[p.node], place, self.dtype(p))
             frame.sources[Value(p.node)] = self.element_at(p, element, items)
-        for value in self.form.outputs:
-            out = self.graph.type_of(value)
-            index = tuple(items[t] for t in self.tags[value] if isinstance(t, int))
-            made = narrow(frame.pull(value, index), out.dtype)
-            self.e.store(self.targets[value], ix.linearize(index, out.shape), made)
+        store_outputs(self, self.form.outputs, frame, at_items(self, items))
         self.e.close("lane", lane, ix.lit(self.lanes))
         self.e.close("serial", step, ix.lit(panel.count))
         self.e.close("serial", row, ix.lit(tile.count))

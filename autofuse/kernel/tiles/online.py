@@ -8,25 +8,32 @@ lies, and the other one is packed once for a block of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from autofuse.graph.types import Value
-from autofuse.kernel.elements.values import Frame, Puller, everywhere
+from autofuse.kernel.elements.values import everywhere
 from autofuse.kernel.ir.types import Panel, TileProduct
 from autofuse.kernel.tiles.block import TileBlock
-from autofuse.kernel.tiles.online_steps import OnlineStep, steps_of
-from autofuse.kernel.tiles.panels import factor, matrix_of, symbol, term_loops
-from autofuse.kernel.tiles.parts import TileRun
+from autofuse.kernel.tiles.online_steps import OnlineStep, online_reach, steps_of
+from autofuse.kernel.tiles.operands import (
+    left_in_memory,
+    lying_right,
+    packed_left,
+    right_matrix,
+    right_panel,
+)
+from autofuse.kernel.tiles.parts import TermBlock, TileRun, covering
 from autofuse.kernel.tiles.rows import KeptRows, emit_rest
 from autofuse.kernel.tiles.running import Running, lanes
+from autofuse.kernel.tiles.staging import Lines, TileOperand, stage, stage_along
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
+from autofuse.ops.scalar import Call, Expr, Load, Sym
 from autofuse.ops.spec import Motion
 from autofuse.plan.program.packing import padded
 from autofuse.plan.schedules.forms import Tags
-from autofuse.plan.schedules.masks import reach_of
 from autofuse.plan.schedules.online import Online, OnlineFold
 from autofuse.plan.schedules.tiles import Contraction, even_parts
 
@@ -59,8 +66,7 @@ class _OnePass:
         )
         self.stride = b.s.rows if b.s.dot else padded(b.s.columns)
         self.products = {p.node: p for p in b.tiles.products}
-        reach = reach_of(b.graph, b.form, b.tiles, online.sources[0])
-        self.offset = reach.offset if reach is not None and len(online.sources) == 1 else None
+        self.reach = online_reach(b, online)
 
     def emit(self) -> None:
         b, e = self.b, self.e
@@ -83,8 +89,11 @@ class _OnePass:
             for p in self.online.sources:
                 self._source(p, run, some, lefts[p.node], rights[p.node], made[Value(p.node)])
             self._copy_beside(run, some, beside)
-            self._follow(run, some, {**made, **beside}, steps)
-        e.close("serial", number, ix.idiv(ix.iadd(needed, ix.lit(self.most - 1)), self.most))
+            self.running.follow(
+                steps, {**made, **beside}, run, partial(self._sink, run, some),
+                partial(self._fold, run, some),
+            )  # fmt: skip
+        e.close("serial", number, covering(needed, self.most))
         done = KeptRows(products=dict(self.running.sums), totals=self.running.finish())
         done.due = {f.node: f.due for f in self.online.folds if f.node in self.products}
         emit_rest(b, done)
@@ -101,57 +110,37 @@ class _OnePass:
         b = self.b
         if not b.s.dot:
             return Panel(self._turned_left(p), ix.lit(0), 1)
-        found = b.left_in_memory(p)
-        return found if found is not None and found.inner == 1 else b.packed_left(p)
+        found = left_in_memory(b, p)
+        return found if found is not None and found.inner == 1 else packed_left(b, p)
 
     def _turned_left(self, p: Contraction) -> str:
-        b, e = self.b, self.e
-        made = e.local(b.dtype(p), p.terms * padded(b.height), "turned")
+        b, o = self.b, TileOperand(self.b, p, p.left, self.b.dtype(p))
+        made = self.e.local(o.dtype, p.terms * padded(b.height), "turned")
         for run in b.panels(b.first_row, b.rows, b.height):
-            wide, frame = self._lanes(run), Frame(b.graph, e, dict(b.base.sources))
-            pull = Puller(frame, p.node, frame.pull)
-            step = e.open("k", p.terms)
-            start = ix.iadd(ix.imul(run.first, p.terms), ix.imul(step, wide))
-            lane = e.open("l", run.count)
-            index = b.out_index(p, self._row(run, lane), ix.lit(0))
-            term = ix.delinearize(step, term_loops(b.graph, p))
-            element = factor(b.graph, p, p.left, index, term, pull)
-            e.store(made, ix.iadd(start, lane), element)
-            e.close("lane", lane, ix.lit(run.count))
-            if wide > run.count:
-                lane = e.open("l", wide - run.count)
-                at = ix.iadd(start, ix.iadd(lane, ix.lit(run.count)))
-                e.store(made, at, Lit(0.0, b.dtype(p)))
-                e.close("lane", lane, ix.lit(wide - run.count))
-            e.close("serial", step, ix.lit(p.terms))
+            panel = Panel(made, ix.imul(run.first, p.terms), self._lanes(run))
+            stage(o, [Lines(ix.iadd(b.first_row, run.first), run.count, panel)])
         return made
 
     def _lanes(self, run: TileRun) -> int:
         """Columns of a tile for a run of rows."""
         return run.count if run.count == self.b.s.columns else padded(run.count)
 
-    def _row(self, run: TileRun, lane: Expr) -> Expr:
-        row = ix.iadd(self.b.first_row, ix.iadd(run.first, lane))
-        return self.e.let_index(row, "m", self.b.rows)
+    def _end(self, run: TileRun) -> Expr:
+        """The first row behind a run."""
+        return ix.iadd(self.b.first_row, ix.iadd(run.first, ix.lit(run.count)))
 
     def _needed(self) -> Expr:
         """How many columns the rows of the block need: in whole tiles, or all."""
-        b, step = self.b, self.step
-        if self.offset is None:
+        if self.reach is None:
             return ix.lit(self.width)
-        last = ix.iclamp(ix.iadd(b.first_row, ix.lit(b.height + self.offset)), 1, self.width)
-        tiles = ix.imul(ix.idiv(ix.iadd(last, ix.lit(step - 1)), step), step)
-        found = ix.iclamp(tiles, 1, self.width)
-        return self.e.let_index(found, "e", self.width + 1)
+        tiles = ix.imul(covering(self.reach.columns(self.b.end), self.step), self.step)
+        return self.e.let_index(ix.iclamp(tiles, 1, self.width), "e", self.width + 1)
 
     def _reached_columns(self, run: TileRun, at: _Columns) -> _Columns:
         """Columns of a block that some row of a run needs, in whole tiles or all."""
-        b, step = self.b, self.step
-        if self.offset is None or run.count >= b.height:
+        if self.reach is None or run.count >= self.b.height:
             return at
-        last = ix.iadd(b.first_row, ix.iadd(run.first, ix.lit(run.count + self.offset)))
-        inside = Call("max", (ix.isub(last, at.first), ix.lit(0)), DType.I64)
-        tiles = ix.imul(ix.idiv(ix.iadd(inside, ix.lit(step - 1)), step), step)
+        tiles = ix.imul(covering(self.reach.beyond(self._end(run), at.first), self.step), self.step)
         count = self.e.let_index(Call("min", (tiles, at.count), DType.I64), "n", self.most + 1)
         return _Columns(at.number, at.first, count)
 
@@ -159,34 +148,17 @@ class _OnePass:
         """The operand that has the columns, from the first of the block on: as it lies if the terms
         of a column are neighbours, else in scratch."""
         b = self.b
-        column, term = symbol("column", p.width), symbol("term", p.terms)
-        index = b.out_index(p, ix.lit(0), column)
-        stored = bool(b.instruction(p))
-        found = matrix_of(b.base, p, p.right, index, column, term, stored=stored)
-        if found is not None and (found.inner == 1 or stored):
-            return replace(found, start=ix.iadd(found.start, ix.imul(at.first, found.outer)))
+        found = right_matrix(b, p)
+        if found is not None and (found.inner == 1 or b.instruction(p)):
+            return found.moved(at.first, ix.lit(0))
         made = b.e.local(b.dtype(p), self.most * p.terms, "side")
-        across = found is not None and found.outer == 1 and not b.s.dot
-        panel = Panel(made, ix.lit(0), *((1, self.most) if across else (p.terms, 1)))
-        self._copy_columns(p, at, panel, across)
-        return panel
-
-    def _copy_columns(self, p: Contraction, at: _Columns, made: Panel, across: bool) -> None:
-        """A block of columns, lanes along what is next to each other."""
-        b, e = self.b, self.e
-        outer = e.open("k" if across else "c", p.terms if across else self.most)
-        lane = e.open("l", self.most if across else p.terms)
-        column, term = (lane, outer) if across else (outer, lane)
-        place = e.let_index(ix.iadd(at.first, column), "n", p.width)
-        frame = Frame(b.graph, e, dict(b.base.sources))
-        index, pull = b.out_index(p, ix.lit(0), place), Puller(frame, p.node, frame.pull)
-        terms = ix.delinearize(term, term_loops(b.graph, p))
-        element = factor(b.graph, p, p.right, index, terms, pull)
-        e.store(
-            made.buffer, ix.iadd(ix.imul(column, made.outer), ix.imul(term, made.inner)), element
-        )
-        e.close("lane", lane, at.count if across else ix.lit(p.terms))
-        e.close("serial", outer, ix.lit(p.terms) if across else at.count)
+        # Lanes run along what is next to each other.
+        along_terms = found is None or found.outer != 1 or b.s.dot
+        panel = Panel(made, ix.lit(0), *((1, p.terms) if along_terms else (self.most, 1)))
+        lines = Lines(at.first, self.most, panel, at.count, filled=False)
+        o = TileOperand(b, p, p.right, b.dtype(p))
+        (stage_along if along_terms else stage)(o, [lines])
+        return panel.turned()
 
     def _beside(self) -> dict[Value, str]:
         """Scratch for values of every row and column that lie in memory, rows apart: lanes, which
@@ -218,7 +190,7 @@ class _OnePass:
         b, e = self.b, self.e
         for value, buffer in beside.items():
             step = e.open("r", run.count)
-            at_row, frame = self._row(run, step), Frame(b.graph, e, dict(b.base.sources))
+            at_row, frame = self.running.row_of(ix.iadd(run.first, step)), b.base.fresh()
             lane = e.open("l", self.most)
             whole = e.let_index(ix.iadd(at.first, lane), "n", self.width)
             element = frame.pull(value, b.out_index(self.online.sources[0], at_row, whole))
@@ -260,32 +232,14 @@ class _OnePass:
             with self.b.only(last):
                 yield TileRun(ix.isub(at.count, ix.lit(rest)), rest)
 
-    def _follow(
-        self, run: TileRun, at: _Columns, made: Mapping[Value, str], steps: Iterable[OnlineStep]
-    ) -> None:
-        """What is done with a block of columns before the next one."""
-        where, compared = dict(made), set[Value]()
-        for step in steps:
-            fold = step.fold
-            if fold is not None and fold.anchors and fold.operand not in compared:
-                self.running.compare(fold, run)
-                self.running.scale(fold.operand, run)
-                compared.add(fold.operand)
-            if fold is not None and fold.node in self.products:
-                self._sink(fold, run, at, where[fold.operand])
-            else:
-                self._fold(step, run, at, where)
-            if step.kept:
-                where = {v: name for v, name in where.items() if name != step.kept}
-                where[step.value] = step.kept
-
     def _fold(
-        self, step: OnlineStep, run: TileRun, at: _Columns, where: Mapping[Value, str]
+        self, run: TileRun, at: _Columns, step: OnlineStep, where: Mapping[Value, str]
     ) -> None:
         """One loop over the block: lanes are rows, columns come one after another."""
         e, b, p = self.e, self.b, self.online.sources[0]
         lane = e.open("l", lanes(run.count))
-        row, at_row = ix.iadd(run.first, lane), self._row(run, lane)
+        row = ix.iadd(run.first, lane)
+        at_row = self.running.row_of(row)
         frame = self.running.frame(self.running.extrema(row))
 
         def element(column: Sym) -> tuple[Expr, Expr]:
@@ -307,18 +261,21 @@ class _OnePass:
             e.close("serial", column, at.count)
         e.close("lane", lane, ix.lit(run.count))
 
-    def _sink(self, fold: OnlineFold, run: TileRun, at: _Columns, left: str) -> None:
+    def _sink(
+        self, run: TileRun, at: _Columns, fold: OnlineFold, where: Mapping[Value, str]
+    ) -> None:
         """A product that has the columns as its terms goes on by one block of them."""
         b, p, own = self.b, self.products[fold.node], self.running.sums[fold.node]
+        block = TermBlock(self.most, at.number)
         for panel in self._panels(p):
-            lying = None if b.s.pack or p.node in b.packed else b.lying_right(
-                p, panel.first, panel.count, self.most, at.number
+            lying = None if b.s.pack or p.node in b.packed else lying_right(
+                b, p, panel.first, panel.count, block
             )  # fmt: skip
-            right = lying or b.right(p, panel.first, panel.count, self.most, at.number)
+            right = lying or right_panel(b, p, panel.first, panel.count, block)
             for tile in self._row_tiles(run):
                 target = Panel(own.buffer, b.place(own, tile.first, panel.first), own.stride)
                 inside = ix.isub(tile.first, run.first)
-                rows = Panel(left, inside, 1, self.stride)
+                rows = Panel(where[fold.operand], inside, 1, self.stride)
                 terms = self._terms(tile, at)
                 b.e.put(
                     TileProduct(
@@ -344,8 +301,7 @@ class _OnePass:
 
     def _terms(self, tile: TileRun, at: _Columns) -> Expr:
         """Columns of the block that some row of a tile needs."""
-        if self.offset is None:
+        if self.reach is None:
             return at.count
-        last = ix.iadd(self.b.first_row, ix.iadd(tile.first, ix.lit(tile.count + self.offset)))
-        inside = Call("max", (ix.isub(last, at.first), ix.lit(0)), DType.I64)
+        inside = self.reach.beyond(self._end(tile), at.first)
         return Call("min", (inside, at.count), DType.I64)

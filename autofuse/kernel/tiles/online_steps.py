@@ -10,6 +10,7 @@ from types import MappingProxyType
 from autofuse.graph.types import Value
 from autofuse.kernel.tiles.block import TileBlock
 from autofuse.ops.dtypes import DType
+from autofuse.plan.schedules.masks import Reach, reach_of
 from autofuse.plan.schedules.online import Online, OnlineFold
 from autofuse.plan.schedules.scalings import converts
 
@@ -26,6 +27,13 @@ class OnlineStep:
     fold: OnlineFold | None
     value: Value
     kept: str
+
+
+def online_reach(b: TileBlock, online: Online) -> Reach | None:
+    """How far the rows of a block reach into its columns; None where all may be needed."""
+    if len(online.sources) > 1:
+        return None
+    return reach_of(b.graph, b.form, b.tiles, online.sources[0])
 
 
 def steps_of(

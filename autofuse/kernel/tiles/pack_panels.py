@@ -10,6 +10,7 @@ from autofuse.kernel.ir.emit import Emitter, LoweringError
 from autofuse.kernel.ir.types import Kernel, Param
 from autofuse.kernel.passes import run_passes
 from autofuse.kernel.tiles.block import TileBlock
+from autofuse.kernel.tiles.operands import fill
 from autofuse.kernel.tiles.parts import TileSettings
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr
@@ -91,4 +92,4 @@ def _panel(
 ) -> None:  # fmt: skip
     b.place_batch(matrix)
     at = packed.start(matrix, first)
-    b.fill(packed.product, target, at, first, count, padded)
+    fill(b, packed.product, target, at, first, count, padded)

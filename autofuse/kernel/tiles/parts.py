@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autofuse.kernel.ir.types import Panel
+from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr
 from autofuse.plan.parameters import (
     ACROSS,
@@ -39,32 +40,38 @@ ALONG_AHEAD, SHORT = 128, 512
 
 @dataclass(frozen=True, slots=True)
 class TileSettings:
-    """What is chosen of a tile kernel: the register tile (columns of 4 bytes), the block of rows,
-    columns and terms (0: all), whether right operands are packed where they need not be, and left
-    ones at all, whether rows are staged, whether vectors run along terms where both operands lie
-    along them, whether terms of bf16 are multiplied in pairs, whether patches are read where they
-    lie, whether register tiles end where a line of rows does, whether a tile of rows meets all
-    panels of its block before the next one does, the bits of a vector, the instructions of tensor
-    cores that multiply, in how many parts the tiles are summed that do not fill a wave of so
-    many blocks, and whether tensor maps copy operands."""
+    """What is chosen of a tile kernel."""
 
+    # The register tile; its columns have 4 bytes each.
     rows: int
     columns: int
+    # The block of rows, columns and terms (0: all).
     row_block: int
     column_block: int
     term_block: int
+    # Right operands are packed where they need not be, and left ones at all.
     pack: bool
     pack_left: bool
+    # Rows of what is not a product are staged.
     stage: bool
+    # Vectors run along terms where both operands lie along them.
     dot: bool
+    # Terms of bf16 are multiplied in pairs.
     pairs: bool
+    # Patches are read where they lie.
     walk: bool
+    # Register tiles end where a line of rows does.
     lines: bool
+    # A tile of rows meets all panels of its block before the next one does.
     across: bool
+    # The bits of a vector.
     vector_bits: int
+    # The instruction class that multiplies ("": vectors do).
     mma: str
+    # In how many parts the tiles are summed that do not fill a wave of `wave` blocks.
     tail: int
     wave: int
+    # Tensor maps copy operands.
     maps: bool
 
     @property
@@ -84,6 +91,11 @@ class TileSettings:
         )  # fmt: skip
 
 
+def covering(count: Expr, each: int) -> Expr:
+    """How many pieces of `each` it takes for so many."""
+    return ix.idiv(ix.iadd(count, ix.lit(each - 1)), each)
+
+
 @dataclass(frozen=True, slots=True)
 class TileRun:
     """A run of rows or columns of a block: the first of them in the block, how many, and how many
@@ -92,6 +104,22 @@ class TileRun:
     first: Expr
     count: int
     there: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TermBlock:
+    """A block of terms: the most terms of one (0: all are in it), and which it is."""
+
+    cut: int
+    number: Expr
+
+    @property
+    def first(self) -> Expr:
+        """The number of its first term."""
+        return ix.imul(self.number, self.cut)
+
+
+ALL_TERMS = TermBlock(0, ix.lit(0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from autofuse.kernel.ir.types import Panel, TileProduct
 from autofuse.kernel.ir.walk import Patches
 from autofuse.kernel.tiles.block import TileBlock
 from autofuse.kernel.tiles.panels import symbol
-from autofuse.kernel.tiles.parts import RightPanel, TileRun
+from autofuse.kernel.tiles.parts import RightPanel, TermBlock, TileRun
 from autofuse.kernel.tiles.walk import block_way
 from autofuse.kernel.tiles.walks import Way, steps
 from autofuse.ops import index as ix
@@ -62,19 +62,19 @@ class PatchedProduct:
 
     def multiply(
         self, tile: TileRun, count: int, target: Panel, right: RightPanel, column: Expr,
-        cut: int, number: Expr,
+        block: TermBlock,
     ) -> None:  # fmt: skip
-        """One tile, at block `number` of `cut` terms; all columns have the same left operand."""
+        """One tile, at a block of terms; all columns have the same left operand."""
         b, p = self.b, self.p
         left, panel = Panel(self.way.buffer, ix.lit(0), 0), right.panel
-        terms, first = b.block_terms(p, cut, number), ix.imul(number, cut)
+        terms, first = b.count_terms(p, block), block.first
         if b.tail is not None:
             _, panel, terms = b.tail.part_of(left, panel)
             first = b.tail.first
         row = ix.iadd(b.first_row, tile.first)
         patches = replace(self.patches, first_row=row, first_term=first)
         made = TileProduct(
-            tile.count, right.width, terms, target, left, panel, b.factor_dtype(p), not cut,
+            tile.count, right.width, terms, target, left, panel, b.factor_dtype(p), not block.cut,
         )  # fmt: skip
         b.e.put(replace(made, walk=patches, mma=b.instruction(p), there=tile.there))
 

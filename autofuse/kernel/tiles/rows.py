@@ -15,14 +15,17 @@ from functools import partial
 from autofuse.graph.types import Value
 from autofuse.kernel.elements.block_per_row import BlockPerRow
 from autofuse.kernel.elements.values import ElementSource, Frame, everywhere, through
-from autofuse.kernel.ir.emit import LoweringError, narrow
+from autofuse.kernel.ir.emit import LoweringError
 from autofuse.kernel.ir.types import Panel
 from autofuse.kernel.tiles.block import TileBlock
+from autofuse.kernel.tiles.epilogue import IndexOf, TileCell, epilogue
+from autofuse.kernel.tiles.operands import left_in_memory, packed_left, right_panel
 from autofuse.kernel.tiles.panels import column_number, left_index, symbol
-from autofuse.kernel.tiles.parts import Scratch, TileRun
+from autofuse.kernel.tiles.parts import ALL_TERMS, Scratch, TileRun, covering
 from autofuse.ops import index as ix
+from autofuse.ops.dtypes import DType
 from autofuse.ops.pull import Index
-from autofuse.ops.scalar import Expr, Load, Sym
+from autofuse.ops.scalar import Call, Expr, Load, Sym
 from autofuse.ops.spec import Family
 from autofuse.plan.fusion.clusters import needed
 from autofuse.plan.program.packing import padded
@@ -60,33 +63,29 @@ def _emit_last(b: TileBlock, p: Contraction, done: KeptRows) -> None:
     """The last product, and what follows it for each tile while it is in the nearest cache."""
     left = _left(b, p, done)
     for panel in b.panels(ix.lit(0), p.width, p.width):
-        right = b.right(p, panel.first, panel.count, 0, ix.lit(0))
+        right = right_panel(b, p, panel.first, panel.count, ALL_TERMS)
         stride = padded(panel.count)
         for tile in b.row_tiles():
             own = Scratch(b.e.local(b.dtype(p), tile.count * stride, "acc"), stride)
             target = Panel(own.buffer, ix.lit(0), stride)
-            b.multiply(p, tile, target, b.left_panel(left, tile, 0, ix.lit(0)), right, 0, ix.lit(0))
+            b.multiply(p, tile, target, b.left_panel(left, ALL_TERMS, tile), right, ALL_TERMS)
             _epilogue(b, p, done, tile, panel, own)
 
 
 def _epilogue(
     b: TileBlock, p: Contraction, done: KeptRows, tile: TileRun, panel: TileRun, own: Scratch
 ) -> None:
-    """The outputs in one tile, row by row, lanes over its columns."""
-    row, lane = b.e.open("r", tile.count), b.e.open("l", panel.count)
-    at_row = b.e.let_index(ix.iadd(b.first_row, ix.iadd(tile.first, row)), "m", b.rows)
-    column = b.e.let_index(ix.iadd(panel.first, lane), "n", p.width)
-    frame = frame_of_row(b, done, ix.iadd(tile.first, row), at_row)
-    index = b.index_at(p, b.items(at_row), column)
-    element: Expr = Load(own.buffer, ix.iadd(ix.imul(row, own.stride), lane), b.dtype(p))
-    element = rescaled(b, p, done, frame, at_row, element)
-    frame.sources[Value(p.node)] = only_at(index, element)
-    for value in b.form.outputs:
-        out = b.graph.type_of(value)
-        found = narrow(frame.pull(value, index), out.dtype)
-        b.e.store(b.targets[value], ix.linearize(index, out.shape), found)
-    b.e.close("lane", lane, ix.lit(panel.count))
-    b.e.close("serial", row, ix.lit(tile.count))
+    """What follows a product of which no whole row is kept."""
+
+    def known(cell: TileCell) -> tuple[Frame, IndexOf]:
+        frame = frame_of_row(b, done, ix.iadd(tile.first, cell.row), cell.at_row)
+        index = b.index_at(p, b.items(cell.at_row), cell.at_column)
+        at = ix.iadd(ix.imul(cell.row, own.stride), cell.column)
+        element = rescaled(b, p, done, frame, cell.at_row, Load(own.buffer, at, b.dtype(p)))
+        frame.sources[Value(p.node)] = only_at(index, element)
+        return frame, lambda value: index
+
+    epilogue(b, tile, panel, ix.lit(0), p.width, known)
 
 
 def only_at(place: Index, element: Expr) -> ElementSource:
@@ -116,13 +115,13 @@ def _whole_rows(b: TileBlock, p: Contraction, left: Panel, done: KeptRows) -> Sc
         if cut
         else Scratch(b.e.local(b.dtype(p), b.height * stride, "acc"), stride)
     )
-    with b.term_blocks(p.terms, cut) as (number, _):
+    with b.term_blocks(p.terms, cut) as (block, _):
         for panel in _panels(b, p, done):
-            right = b.right(p, panel.first, panel.count, cut, number)
+            right = right_panel(b, p, panel.first, panel.count, block)
             for tile in b.row_tiles():
                 target = Panel(own.buffer, b.place(own, tile.first, panel.first), own.stride)
-                at = b.left_panel(left, tile, cut, number)
-                b.multiply(p, tile, target, at, right, cut, number)
+                at = b.left_panel(left, block, tile)
+                b.multiply(p, tile, target, at, right, block)
     return own
 
 
@@ -132,7 +131,11 @@ def _panels(b: TileBlock, p: Contraction, done: KeptRows) -> Iterator[TileRun]:
     if reach is None:
         yield from b.panels(ix.lit(0), p.width, p.width)
         return
-    panels, columns = b.reached(p, reach.offset)
+    step = b.s.columns
+    panels = b.e.let_index(covering(reach.columns(b.end), step), "e", None)
+    columns = ix.imul(panels, step)
+    if p.width % step:
+        columns = Call("min", (columns, ix.lit(p.width)), DType.I64)
     done.reach.update(dict.fromkeys(reach.values, columns))
     for other in b.tiles.products:
         if b.graph[other.node].inputs[other.left] in reach.values:
@@ -149,10 +152,10 @@ def _left(b: TileBlock, p: Contraction, done: KeptRows) -> Panel:
         return Panel(own.buffer, ix.lit(0), own.stride, 1)
     tags = _left_tags(b, p)
     if tags is None:
-        return b.left_in_memory(p) or b.packed_left(p, partial(frame_of_row, b, done))
+        return left_in_memory(b, p) or packed_left(b, p, partial(frame_of_row, b, done))
     due = scalings(b.graph, b.form, value, tags)
     core = core_of(value, due)
-    found = b.left_in_memory(p, core)
+    found = left_in_memory(b, p, core)
     wanted = () if found is not None else (core,)
     totals = _totals(b, done, (*wanted, *(s.factor for s in due)))
     buffer = "" if found is not None else b.e.local(b.dtype(p), b.height * p.terms, "left")

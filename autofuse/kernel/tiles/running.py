@@ -10,6 +10,7 @@ from functools import reduce
 from autofuse.graph.types import Value
 from autofuse.kernel.elements.values import ElementSource, Frame, everywhere, through
 from autofuse.kernel.tiles.block import TileBlock
+from autofuse.kernel.tiles.online_steps import OnlineStep
 from autofuse.kernel.tiles.parts import Scratch, TileRun
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -149,6 +150,29 @@ class Running:
 
     def _factor(self, fold: OnlineFold, row: Expr) -> Expr:
         return self._read(self.factors[fold.operand], row, self._dtype(fold.operand))
+
+    def follow(
+        self, steps: Iterable[OnlineStep], made: Mapping[Value, str], run: TileRun,
+        multiply: Callable[[OnlineFold, Mapping[Value, str]], None],
+        compute: Callable[[OnlineStep, Mapping[Value, str]], None],
+    ) -> None:  # fmt: skip
+        """What is done with a block of columns before the next one, for a run of rows: products
+        `multiply`, any other step is what to `compute`; each is given the buffers of the values
+        that are kept of the block, at first those that are `made`."""
+        where, compared = dict(made), set[Value]()
+        for step in steps:
+            fold = step.fold
+            if fold is not None and fold.anchors and fold.operand not in compared:
+                self.compare(fold, run)
+                self.scale(fold.operand, run)
+                compared.add(fold.operand)
+            if fold is not None and fold.node in self.products:
+                multiply(fold, where)
+            else:
+                compute(step, where)
+            if step.kept:
+                where = {v: name for v, name in where.items() if name != step.kept}
+                where[step.value] = step.kept
 
     def compare(self, fold: OnlineFold, run: TileRun) -> None:
         """The factors of a run of rows whose extrema may have moved."""

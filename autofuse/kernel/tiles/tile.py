@@ -9,21 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.cuda.mma import SUMS_PAD
 from autofuse.kernel.elements.values import Frame
-from autofuse.kernel.ir.emit import Emitter, LoweringError, narrow
+from autofuse.kernel.ir.emit import Emitter, LoweringError
 from autofuse.kernel.ir.types import Local, Panel, statements
-from autofuse.kernel.tiles.across import rights_across
 from autofuse.kernel.tiles.block import TileBlock
 from autofuse.kernel.tiles.edges import row_tiles
+from autofuse.kernel.tiles.epilogue import IndexOf, TileCell, at_items, epilogue
 from autofuse.kernel.tiles.fragment_online import emit_fragments
 from autofuse.kernel.tiles.lanes import TileLanes
-from autofuse.kernel.tiles.left_slabs import LeftSlabs, left_slabs
-from autofuse.kernel.tiles.left_tiles import LeftTiles, left_tiles
 from autofuse.kernel.tiles.online import emit_online
-from autofuse.kernel.tiles.parts import RightPanel, Scratch, TileRun, TileSettings
+from autofuse.kernel.tiles.operands import (
+    LeftOf,
+    copied_left,
+    left_in_memory,
+    packed_left,
+    right_panel,
+    rights_across,
+)
+from autofuse.kernel.tiles.parts import RightPanel, Scratch, TermBlock, TileRun, TileSettings
 from autofuse.kernel.tiles.patches import PatchedProduct, patched
 from autofuse.kernel.tiles.rows import emit_rows
 from autofuse.kernel.tiles.walk import WalkedProduct, copied_runs, walkers, whole_taps
@@ -80,8 +87,8 @@ def _emit_columns(b: TileBlock) -> None:
     """Every product of the block, and what follows it for each tile."""
     products = b.tiles.products
     walking: dict[int, WalkedProduct | PatchedProduct] = {**dict(walkers(b)), **dict(patched(b))}
-    slabs = {p.node for p in products if _in_slabs(b, p)} - walking.keys()
-    lefts = {p.node: _left(b, p) for p in products if p.node not in walking.keys() | slabs}
+    own = [p for p in products if p.node not in walking]
+    lefts = {p.node: _left(b, p) for p in own if not _is_copied(b, p)}
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
     # What is multiplied at once, a pair of terms or a tile of them, is in one block of them.
@@ -90,52 +97,56 @@ def _emit_columns(b: TileBlock) -> None:
     cut = whole_taps(-(-cut // unit) * unit, max(terms), ways)
     cut = cut if cut < max(terms) else 0
     shared = {p.node: b.zeroed(p, _stride(b, b.width)) for p in products} if cut else {}
-    with b.term_blocks(max(terms), cut) as (number, last):
-        copied = {p.node: _copied(b, p, cut, number) for p in products if p.node in slabs}
-        work = _Columns(b, walking, lefts, copied, shared, cut)
+    with b.term_blocks(max(terms), cut) as (block, last):
+        here: dict[int, LeftOf] = {}
+        for p in own:
+            known = lefts.get(p.node)
+            here[p.node] = (
+                copied_left(b, p, block) if known is None else partial(b.left_panel, known, block)
+            )
+        work = _Columns(b, walking, here, shared, block)
         if b.s.across:
-            work.emit_across(number, last)
+            work.emit_across(last)
         else:
-            work.emit_down(number, last)
+            work.emit_down(last)
 
 
 @dataclass(frozen=True)
 class _Columns:
     """The register tiles of a block whose columns are parallel axes. Of `walking` products patches
-    are read where they lie, of others there are `lefts`, or `copied` slabs of the present terms;
-    sums are `shared` by blocks of `cut` terms."""
+    are read where they lie, of others there are `lefts`; sums are `shared` by blocks of
+    terms, of which this is one."""
 
     b: TileBlock
     walking: Mapping[int, WalkedProduct | PatchedProduct]
-    lefts: Mapping[int, Panel]
-    copied: Mapping[int, LeftSlabs | LeftTiles]
+    lefts: Mapping[int, LeftOf]
     shared: Mapping[int, Scratch]
-    cut: int
+    block: TermBlock
 
-    def emit_down(self, number: Expr, last: Expr | None) -> None:
+    def emit_down(self, last: Expr | None) -> None:
         """A panel meets all rows; what follows a tile comes right after it."""
         b = self.b
         for panel in b.panels(b.first_column, b.columns, b.width):
             column = ix.iadd(b.first_column, panel.first)
             rights = {
-                p.node: b.right(p, column, panel.count, self.cut, number, b.s.dot)
+                p.node: right_panel(b, p, column, panel.count, self.block, b.s.dot)
                 for p in b.tiles.products
             }
             for tile in row_tiles(b):
                 places = self.places(tile, panel.count)
-                self.multiply(tile, panel, places, rights, number, ix.lit(0))
+                self.multiply(tile, panel, places, rights, ix.lit(0))
                 with b.only(last if b.tail is None else self.joined(tile, panel, places)):
                     _epilogue(b, tile, panel, places, self.start(tile, panel, ix.lit(0)))
 
-    def emit_across(self, number: Expr, last: Expr | None) -> None:
+    def emit_across(self, last: Expr | None) -> None:
         """A tile of rows meets all panels; what follows runs along all columns of the block."""
         b = self.b
-        panels = {p.node: rights_across(b, p, self.cut, number) for p in b.tiles.products}
+        panels = {p.node: rights_across(b, p, self.block) for p in b.tiles.products}
         for tile in b.row_tiles():
             places = self.places(tile, b.width)
             for panel in b.panels(b.first_column, b.columns, b.width):
                 rights = {node: panel_of(panel) for node, panel_of in panels.items()}
-                self.multiply(tile, panel, places, rights, number, panel.first)
+                self.multiply(tile, panel, places, rights, panel.first)
             with b.only(last):
                 for run in b.panels(b.first_column, b.columns, b.width, b.width):
                     _epilogue(b, tile, run, places, self.start(tile, run, run.first))
@@ -162,15 +173,15 @@ class _Columns:
 
     def start(self, tile: TileRun, run: TileRun, own: Expr) -> Callable[[Scratch], Expr]:
         """Where sums of a tile begin: in the block where terms come in several, else at `own`."""
-        if not self.cut:
+        if not self.block.cut:
             return lambda place: own
         return lambda place: self.b.place(place, tile.first, run.first)
 
     def multiply(
         self, tile: TileRun, panel: TileRun, places: Mapping[int, Scratch],
-        rights: Mapping[int, RightPanel], number: Expr, own: Expr,
+        rights: Mapping[int, RightPanel], own: Expr,
     ) -> None:  # fmt: skip
-        """One register tile of every product in the block of terms `number`."""
+        """One register tile of every product."""
         b, begin = self.b, self.start(tile, panel, own)
         for p in b.tiles.products:
             place, right = places[p.node], rights[p.node]
@@ -178,15 +189,9 @@ class _Columns:
             if p.node in self.walking:
                 column = ix.iadd(b.first_column, panel.first)
                 walker = self.walking[p.node]
-                walker.multiply(tile, panel.count, target, right, column, self.cut, number)
+                walker.multiply(tile, panel.count, target, right, column, self.block)
                 continue
-            slabs = self.copied.get(p.node)
-            left = (
-                slabs.panel(tile)
-                if slabs is not None
-                else b.left_panel(self.lefts[p.node], tile, self.cut, number)
-            )
-            b.multiply(p, tile, target, left, right, self.cut, number)
+            b.multiply(p, tile, target, self.lefts[p.node](tile), right, self.block)
 
 
 def _stride(b: TileBlock, columns: int) -> int:
@@ -194,48 +199,36 @@ def _stride(b: TileBlock, columns: int) -> int:
     return padded(columns) + (SUMS_PAD if any(map(b.instruction, b.tiles.products)) else 0)
 
 
-def _in_slabs(b: TileBlock, p: Contraction) -> bool:
-    """Whether the left operand is copied block by block, which vectors along terms have no use
-    for, and pairs only in tiles."""
+def _is_copied(b: TileBlock, p: Contraction) -> bool:
+    """Whether the left operand is copied block of terms by block, which vectors along terms have no
+    use for, and pairs only in tiles."""
     return b.s.pack_left and not b.s.dot and b.pair_unit(p) in (0, TILE_TERMS)
-
-
-def _copied(b: TileBlock, p: Contraction, cut: int, number: Expr) -> LeftSlabs | LeftTiles:
-    return (left_tiles if b.pair_unit(p) else left_slabs)(b, p, cut, number)
 
 
 def _left(b: TileBlock, p: Contraction) -> Panel:
     """The left operand of a block: as it lies, or in scratch where it is computed, or its terms
     must be neighbours and are not."""
-    found = b.left_in_memory(p)
+    found = left_in_memory(b, p)
     if found is not None and (found.inner == 1 or not b.s.dot):
         return found
-    return copied_runs(b, p) or b.packed_left(p)
+    return copied_runs(b, p) or packed_left(b, p)
 
 
 def _epilogue(
     b: TileBlock, tile: TileRun, run: TileRun, places: Mapping[int, Scratch],
     start: Callable[[Scratch], Expr],
 ) -> None:  # fmt: skip
-    """What follows the products of a tile, row by row, lanes over a run of its columns."""
-    row, lane = b.e.open("r", tile.count), b.e.open("l", run.count)
-    at_row = ix.iadd(b.first_row, ix.iadd(tile.first, row))
-    at_row = b.e.let_index(at_row, "m", b.rows)
-    at_column = ix.iadd(b.first_column, ix.iadd(run.first, lane))
-    items = b.items(at_row, b.e.let_index(at_column, "n", b.columns))
-    frame = b.base.fresh()
-    for p in b.tiles.products:
-        own = places[p.node]
-        at = ix.iadd(start(own), ix.iadd(ix.imul(row, own.stride), lane))
-        # Read here: what is known before the loop over terms, as a single row's place is, would be
-        # read before it.
-        product = b.e.bind(Load(own.buffer, at, b.dtype(p)))
-        frame.sources[Value(p.node)] = b.element_at(p, product, items)
-    for value in b.form.outputs:
-        out = b.graph.type_of(value)
-        # What is local to an item has one element.
-        index = tuple(items[t] if isinstance(t, int) else ix.lit(0) for t in b.tags[value])
-        element = narrow(frame.pull(value, index), out.dtype)
-        b.e.store(b.targets[value], ix.linearize(index, out.shape), element)
-    b.e.close("lane", lane, ix.lit(run.count))
-    b.e.close("serial", row, tile.there or ix.lit(tile.count))
+    """What follows the products of a tile."""
+
+    def known(cell: TileCell) -> tuple[Frame, IndexOf]:
+        items, frame = b.items(cell.at_row, cell.at_column), b.base.fresh()
+        for p in b.tiles.products:
+            own = places[p.node]
+            at = ix.iadd(start(own), ix.iadd(ix.imul(cell.row, own.stride), cell.column))
+            # Read here: what is known before the loop over terms, as a single row's place is, would
+            # be read before it.
+            product = b.e.bind(Load(own.buffer, at, b.dtype(p)))
+            frame.sources[Value(p.node)] = b.element_at(p, product, items)
+        return frame, at_items(b, items)
+
+    epilogue(b, tile, run, b.first_column, b.columns, known)

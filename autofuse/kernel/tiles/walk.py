@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from autofuse.kernel.ir.types import Panel, TileProduct
 from autofuse.kernel.ir.walk import ALWAYS, Walk
 from autofuse.kernel.tiles.block import TileBlock
-from autofuse.kernel.tiles.parts import RightPanel, TileRun
+from autofuse.kernel.tiles.operands import left_in_memory
+from autofuse.kernel.tiles.parts import RightPanel, TermBlock, TileRun
 from autofuse.kernel.tiles.walks import Way, inside, span, steps, way_of
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -46,23 +48,21 @@ class WalkedProduct:
             return None
         size = way.run * way.inner + way.across * b.s.columns
         buffer = b.e.local(b.dtype(p), size, "zeros")
-        lane = b.e.open("l", size)
-        b.e.store(buffer, lane, Lit(0.0, b.dtype(p)))
-        b.e.close("lane", lane, ix.lit(size))
+        b.zeros(b.dtype(p), buffer, ix.lit(0), size)
         return WalkedProduct(b, p, way, buffer)
 
     def multiply(
         self, tile: TileRun, count: int, target: Panel, right: RightPanel, column: Expr,
-        cut: int, number: Expr,
+        block: TermBlock,
     ) -> None:  # fmt: skip
-        """One tile of `count` columns from `column` on, at block `number` of `cut` terms."""
+        """One tile of `count` columns from `column` on, at a block of terms."""
         width = count if self.p.diagonal else right.width
-        run = min(cut or self.way.run, self.way.run)
+        run = min(block.cut or self.way.run, self.way.run)
         made = TileProduct(
             tile.count, width, ix.lit(run), target, Panel(self.way.buffer, ix.lit(0), 0,
-            self.way.inner), right.panel, self.b.dtype(self.p), not cut,
+            self.way.inner), right.panel, self.b.dtype(self.p), not block.cut,
         )  # fmt: skip
-        taps, at = self._taps(cut, number)
+        taps, at = self._taps(block)
         first = ix.iadd(self.b.first_row, tile.first)
         in_line, rows = self._line(first, tile.count, column)
         even: Expr = _NEVER
@@ -92,9 +92,9 @@ class WalkedProduct:
         walk = Walk(taps, starts, there, self.way.across, zeros, needed)
         self.b.e.put(replace(made, walk=walk))
 
-    def _taps(self, cut: int, number: Expr) -> tuple[_Taps, _Place]:
+    def _taps(self, block: TermBlock) -> tuple[_Taps, _Place]:
         """The loops over the taps of a block of terms, and the position in all of them."""
-        way, e = self.way, self.b.e
+        way, e, cut, number = self.way, self.b.e, block.cut, block.number
         if not cut:
             loops = tuple((Sym(e.fresh("p"), DType.I64, n), ix.lit(n)) for n in way.taps)
             return loops, _Place(tuple(sym for sym, _ in loops))
@@ -145,7 +145,7 @@ def block_way(
     b: TileBlock, p: Contraction, *, whole: bool = True, stored: bool = False
 ) -> Way | None:
     """How the left operand of a product is walked; None also where it lies as a matrix."""
-    if not p.diagonal and b.left_in_memory(p) is not None:
+    if not p.diagonal and left_in_memory(b, p) is not None:
         return None
     row = Sym("row", DType.I64, b.rows)
     column = Sym("column", DType.I64, p.width)
@@ -162,44 +162,35 @@ def copied_runs(b: TileBlock, p: Contraction) -> Panel | None:
     with b.each_row() as (row, at_row):
         index = b.out_index(p, at_row, ix.lit(0))
         first, whole = ix.imul(row, p.terms), inside(b.base, p, way, index, index)
-        if isinstance(whole, Lit) and whole.value:
-            _copy_runs(b, p, way, index, buffer, first)
-        elif whole is None or isinstance(whole, Lit):
-            _copy_spans(b, p, way, index, buffer, first)
+        copy = partial(_copy_row, b, p, way, index, buffer, first)
+        if whole is None or isinstance(whole, Lit):
+            copy(whole=whole is not None and bool(whole.value))
         else:
             condition = b.e.let(whole)
             with b.only(condition):
-                _copy_runs(b, p, way, index, buffer, first)
+                copy(whole=True)
             with b.only(Call("not", (condition,), DType.BOOL)):
-                _copy_spans(b, p, way, index, buffer, first)
+                copy(whole=False)
     return Panel(buffer, ix.lit(0), p.terms, 1)
 
 
-def _copy_runs(
-    b: TileBlock, p: Contraction, way: Way, index: Index, buffer: str, first: Expr
-) -> None:
-    """A row none of whose terms are in padding."""
+def _copy_row(
+    b: TileBlock, p: Contraction, way: Way, index: Index, buffer: str, first: Expr, *, whole: bool
+) -> None:  # fmt: skip
+    """A row whose terms are in scratch from `first` on. Of one that is not `whole` some terms are
+    in padding, where they are zero."""
     with _each_tap(b, way, first) as (taps, place):
-        (start,) = steps(b.base, p, way, taps, [index]).starts
-        lane = b.e.open("l", way.run)
-        element = Load(way.buffer, ix.iadd(start, ix.imul(lane, way.inner)), b.dtype(p))
-        b.e.store(buffer, ix.iadd(place, lane), element)
-        b.e.close("lane", lane, ix.lit(way.run))
-
-
-def _copy_spans(
-    b: TileBlock, p: Contraction, way: Way, index: Index, buffer: str, first: Expr
-) -> None:
-    """A row some of whose terms are in padding, where they are zero."""
-    with _each_tap(b, way, first) as (taps, place):
-        found = span(b.base, p, way, taps, index)
-        count, skipped = b.e.let(found.count), b.e.let(found.first)
-        lane = b.e.open("l", way.run)
-        b.e.store(buffer, ix.iadd(place, lane), Lit(0.0, b.dtype(p)))
-        b.e.close("lane", lane, ix.lit(way.run))
+        skipped: Expr = _NOTHING
+        count: Expr = ix.lit(way.run)
+        if whole:
+            (start,) = steps(b.base, p, way, taps, [index]).starts
+        else:
+            found = span(b.base, p, way, taps, index)
+            start, count, skipped = found.start, b.e.let(found.count), b.e.let(found.first)
+            b.zeros(b.dtype(p), buffer, place, way.run)
         lane = b.e.open("l", way.run)
         at = ix.iadd(skipped, lane)
-        element = Load(way.buffer, ix.iadd(found.start, ix.imul(at, way.inner)), b.dtype(p))
+        element = Load(way.buffer, ix.iadd(start, ix.imul(at, way.inner)), b.dtype(p))
         b.e.store(buffer, ix.iadd(place, at), element)
         b.e.close("lane", lane, count)
 

@@ -40,7 +40,12 @@ from autofuse.plan.program.steps import (
     launches_per_call,
     refs_of,
 )
-from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
+from autofuse.plan.types import (
+    Candidate,
+    FusionGroup,
+    FusionPlan,
+    LaunchConfig,
+)
 
 __all__ = [
     "UNREAD", "Copy", "Ref", "Repeat", "Run", "Schedule", "Step", "While", "kernel_runs",
@@ -84,8 +89,7 @@ class _Scheduler:
 
     def plan(
         self, graph: Graph, plan: FusionPlan, launches: tuple[LaunchConfig, ...],
-        bodies: tuple[tuple[LaunchConfig, ...], ...], inputs: tuple[Ref, ...],
-        outputs: tuple[Ref, ...], level: int, trip: int = 0,
+        inputs: tuple[Ref, ...], outputs: tuple[Ref, ...], level: int, trip: int = 0,
     ) -> list[Step]:  # fmt: skip
         """Steps that compute `outputs` from `inputs`; no outputs: nothing leaves. `trip`: they are
         done so many times."""
@@ -114,12 +118,9 @@ class _Scheduler:
                     mine |= {value: mine.pop(operand)} if operand in mine else {}
                 elif value not in place:
                     mine[value] = place[value] = self.arena.take(graph.type_of(value).nbytes)
-            step_bodies = bodies[position] if bodies else ()
             free = {v for v in mine if last.get(v, -1) <= now}
             steps += _copied(graph, group, place)
-            steps += self._group(
-                graph, group, launches[position], step_bodies, place, level, frozenset(free)
-            )
+            steps += self._group(graph, group, launches[position], place, level, frozenset(free))
             owners += [position] * (len(steps) - len(owners))
             for value in free:
                 self.arena.give(mine.pop(value))
@@ -144,15 +145,12 @@ class _Scheduler:
         return steps
 
     def _group(
-        self, graph: Graph, group: FusionGroup, launch: LaunchConfig,
-        bodies: tuple[LaunchConfig, ...], place: dict[Value, Ref], level: int,
-        free: frozenset[Value],
+        self, graph: Graph, group: FusionGroup, launch: LaunchConfig, place: dict[Value, Ref],
+        level: int, free: frozenset[Value],
     ) -> list[Step]:  # fmt: skip
         """`free`: values that nobody needs after this group."""
         if group.body is not None:
-            # Bodies are configured one level deep: in a loop inside a loop, the inner one's groups
-            # take the configuration of the inner loop itself.
-            inner = bodies or (launch,) * len(group.body.groups)
+            inner = launch.inner or (launch,) * len(group.body.groups)
             if not is_counted(graph[group.nodes[0]].op):
                 return self._while(graph, group, group.body, inner, place, level, free)
             steps = self._loop(graph, group, group.body, inner, place, level, free)
@@ -210,7 +208,7 @@ class _Scheduler:
         for turn in range(min(every, trips)):
             inputs = (counter, *(refs[turn] for refs in state), *operands[carries:])
             outputs = (*(refs[(turn + 1) % every] for refs in state), *slices)
-            steps = self.plan(body, inner, launches, (), inputs, outputs, level + 1, trips)
+            steps = self.plan(body, inner, launches, inputs, outputs, level + 1, trips)
             turns.append(tuple(steps))
         done: list[Step] = [*_copies(operands[:carries], [refs[0] for refs in state], types)]
         done.append(Repeat(trips, level, counter, tuple(turns)))
@@ -247,7 +245,7 @@ class _Scheduler:
         for turn in range(min(len(state), most)):
             inputs = (counter, *state[turn], *invariants)
             target = state[(turn + 1) % len(state)]
-            steps = self.plan(body, inner, launches, (), inputs, target, level + 1, most)
+            steps = self.plan(body, inner, launches, inputs, target, level + 1, most)
             turns.append(tuple(steps))
         ends = tuple(tuple(_copies(refs, homes, types)) for refs in state)
         go, flags = tuple(refs[0] for refs in state[: len(turns)]), types[0].size
@@ -364,12 +362,10 @@ def schedule(graph: Graph, candidate: Candidate) -> Schedule:
 
 def _part(
     candidate: Candidate, positions: Sequence[int]
-) -> tuple[FusionPlan, tuple[LaunchConfig, ...], tuple[tuple[LaunchConfig, ...], ...]]:
+) -> tuple[FusionPlan, tuple[LaunchConfig, ...]]:
     """Some groups of a candidate and their configurations."""
     groups = tuple(candidate.plan.groups[k] for k in positions)
-    launches = tuple(candidate.launches[k] for k in positions)
-    bodies = tuple(candidate.bodies[k] for k in positions) if candidate.bodies else ()
-    return FusionPlan(groups), launches, bodies
+    return FusionPlan(groups), tuple(candidate.launches[k] for k in positions)
 
 
 def _prepare(

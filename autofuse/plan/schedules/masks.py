@@ -36,13 +36,24 @@ ROW, COLUMN = "row", "column"
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What of a product's columns is needed: in row r those up to r + `offset`. `values` are all
-    that need no more, the columns as their last axis. `same`: values that are others as they are in
-    all of these columns, because the mask lets them through."""
+    """What of the `width` columns of a product is needed: in row r those up to r + `offset`."""
 
     offset: int
+    width: int
+    # All that need no more, the columns as their last axis.
     values: frozenset[Value]
+    # Values that are others as they are in all of these columns, because the mask lets them
+    # through.
     same: tuple[tuple[Value, Value], ...] = ()
+
+    def columns(self, rows: Expr, least: int = 1) -> Expr:
+        """How many columns some of the first `rows` rows need, at least so many."""
+        return ix.iclamp(ix.iadd(rows, ix.lit(self.offset)), least, self.width)
+
+    def beyond(self, rows: Expr, first: Expr) -> Expr:
+        """How many of these come from column `first` on."""
+        last = ix.iadd(rows, ix.lit(self.offset))
+        return Call("max", (ix.isub(last, first), ix.lit(0)), DType.I64)
 
 
 def reach_of(graph: Graph, form: Form, tiles: Tiles, product: Contraction) -> Reach | None:
@@ -79,7 +90,7 @@ class _Search:
                 return None
         if self.offset is None or any(v in self.known for v in self.form.outputs):
             return None
-        return Reach(self.offset, frozenset(self.known), tuple(self.same.items()))
+        return Reach(self.offset, product.width, frozenset(self.known), tuple(self.same.items()))
 
     def _follow(self, n: int) -> bool:
         """Whether a reader of a value that is cut short goes on with it, or needs no more of it."""

@@ -12,7 +12,7 @@ from autofuse.measure.worker.protocol import Comparison
 from autofuse.plan.types import candidate_from_json
 from autofuse.records import Cost, Failure, Measurement, Timing, Verdict
 from autofuse.tuning.evaluate import Evaluator, build
-from autofuse.tuning.together import Together, time_together
+from autofuse.tuning.together import Interleaving, Together, time_together
 
 # Blocks of samples, and rounds of each, where there is time; the least there can be otherwise.
 BLOCKS, MAX_ROUNDS = 5, 20
@@ -63,27 +63,42 @@ def near(them: Sequence[Measurement], fastest: Measurement) -> tuple[Measurement
     return tuple(m for m in them if _us(m) <= LIKELY * _us(fastest))
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long a comparison takes: `seconds` is what the samples should take, `limit_s` the wall
+    limit of one plan alone; `seed` is of the order that plans are sampled in."""
+
+    seconds: float
+    limit_s: float
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """Who can win: records by digest, the digests of the baselines among them by name, and the
+    digest of what is served now ("": nothing)."""
+
+    records: Mapping[str, Measurement]
+    baselines: Mapping[str, str]
+    served: str
+
+
 def decide(
-    evaluator: Evaluator,
-    finalists: Sequence[Measurement],
-    baselines: Mapping[str, Measurement],
-    seconds: float,
-    seed: int,
-    limit_s: float,
-    incumbent: Measurement | None = None,
-) -> FinalDecision:
+    evaluator: Evaluator, finalists: Sequence[Measurement], baselines: Mapping[str, Measurement],
+    pace: Pace, incumbent: Measurement | None = None,
+) -> FinalDecision:  # fmt: skip
     """Compare finalists with all baselines that work, and with the `incumbent` that the database
     serves; a tie goes to the incumbent or to the fastest baseline, whichever took less.
 
     Timing again guards against the winner's curse: the least of many noisy medians is too low. What
     is near the front is then timed once more without the slow ones, which take most of the time
-    and leave few samples. `seconds` is what the samples of each of the two should take, `limit_s`
-    the wall limit of one plan alone. What the budget has no time for keeps its recorded time. The
-    winner is checked on all draws, whatever is known of its kernels."""
+    and leave few samples; each of the two comparisons has its `pace`. What the budget has no time
+    for keeps its recorded time. The winner is checked on all draws, whatever is known of its
+    kernels."""
     present = () if incumbent is None else (incumbent,)
     every = {m.candidate_digest: m for m in (*finalists, *present, *baselines.values()) if m.timing}
     entries = affordable(every, evaluator.budget.final_room_s)
-    together = _compare(evaluator, entries, seconds, seed, limit_s)
+    together = _compare(evaluator, entries, pace)
     failed = tuple(
         replace(entries[d], stage="final", timing=None, failure=failure, max_rel_error=None)
         for d, failure in together.failures.items()
@@ -92,18 +107,15 @@ def decide(
     if not left:
         return FinalDecision(None, failed)
     names = {n: m.candidate_digest for n, m in baselines.items() if m.candidate_digest in left}
+    field = _Field(left, names, "" if incumbent is None else incumbent.candidate_digest)
     if together.comparison is None:  # each works alone: what was recorded has to do
-        final = _with_recorded(_as_recorded(left), left, names)
+        final = _with_recorded(_as_recorded(left), field)
         return FinalDecision(final, failed, tuple(names))
-    served = "" if incumbent is None else incumbent.candidate_digest
-    timed = {n: d for n, d in names.items() if d in together.names}
-    final = _winner(left, together.names, timed, together.comparison, served)
-    final = _again(evaluator, final, together, left, timed, served, seconds, seed, limit_s)
-    if (wrong := evaluator.confirm(final.record, limit_s)) is not None:
+    final = _again(evaluator, _winner(field, together), together, field, pace)
+    if (wrong := evaluator.confirm(final.record, pace.limit_s)) is not None:
         return FinalDecision(None, (*failed, wrong))
-    return FinalDecision(
-        _with_recorded(final, left, names), failed, tuple(n for n in names if n not in timed)
-    )
+    untimed = tuple(n for n, d in names.items() if d not in together.names)
+    return FinalDecision(_with_recorded(final, field), failed, untimed)
 
 
 def affordable(entries: Mapping[str, Measurement], room_s: float) -> dict[str, Measurement]:
@@ -123,40 +135,33 @@ def _us(record: Measurement) -> float:
     return record.timing.median_us
 
 
-def _again(
-    evaluator: Evaluator, final: Final, first: Together, left: Mapping[str, Measurement],
-    names: Mapping[str, str], served: str, seconds: float, seed: int, limit_s: float,
-) -> Final:  # fmt: skip
+def _again(evaluator: Evaluator, final: Final, first: Together, field: _Field, pace: Pace) -> Final:
     """The front of a comparison timed once more, if that is fewer plans and there is time."""
-    assert first.comparison is not None
     winner = final.record.candidate_digest
-    front = _front(first.names, names, first.comparison, served, winner)
+    front = _front(first, field, winner)
     # Both are given as many seconds of samples, so the second takes as long as the first did.
     late = evaluator.budget.final_room_s < first.seconds
     if late or not 1 < len(front) < len(first.names):
         return final
-    few = affordable({d: left[d] for d in front}, evaluator.budget.final_room_s)
+    few = affordable({d: field.records[d] for d in front}, evaluator.budget.final_room_s)
     if len(few) < len(front):
         return final
-    again = _compare(evaluator, few, seconds, seed, limit_s)
+    again = _compare(evaluator, few, pace)
     if again.comparison is None or again.failures:  # the first comparison stands
         return final
-    own = {n: d for n, d in names.items() if d in front}
-    second = _winner(left, again.names, own, again.comparison, served)
     place = again.names.index(winner)
-    return _merged(final, second, again.comparison.timings[place].median_us)
+    return _merged(final, _winner(field, again), again.comparison.timings[place].median_us)
 
 
-def _front(
-    digests: Sequence[str], names: Mapping[str, str], comparison: Comparison, served: str,
-    winner: str,
-) -> tuple[str, ...]:  # fmt: skip
+def _front(together: Together, field: _Field, winner: str) -> tuple[str, ...]:
     """Finalists and baselines that are not far behind the fastest of all, and the winner, which may
     be: a tie is what is not told apart."""
-    us = dict(zip(digests, (t.median_us for t in comparison.timings), strict=True))
-    least, rules = min(us.values()), {*names.values(), served}
-    near = {d for d in digests if us[d] <= least * (FRONT if d in rules else CLOSE)}
-    return tuple(d for d in digests if d in near or d == winner)
+    assert together.comparison is not None
+    timings = together.comparison.timings
+    us = dict(zip(together.names, (t.median_us for t in timings), strict=True))
+    least, rules = min(us.values()), {*field.baselines.values(), field.served}
+    near = {d for d in us if us[d] <= least * (FRONT if d in rules else CLOSE)}
+    return tuple(d for d in us if d in near or d == winner)
 
 
 def _merged(first: Final, second: Final, anchor_us: float) -> Final:
@@ -193,16 +198,15 @@ def joined(past: Final, new: Final, names: Iterable[str]) -> Final:
     )
 
 
-def _with_recorded(
-    final: Final, left: Mapping[str, Measurement], names: Mapping[str, str]
-) -> Final:
+def _with_recorded(final: Final, field: _Field) -> Final:
     """With the baselines that were not compared, judged by their recorded quartiles."""
+    names = field.baselines
     untimed = [n for n in names if n not in final.baseline_us]
     if not untimed or final.record.timing is None:
         return final
     us, verdicts = dict(final.baseline_us), {v.other: v for v in final.verdicts}
     for name in untimed:
-        timing = left[names[name]].timing
+        timing = field.records[names[name]].timing
         assert timing is not None
         us[name] = timing.median_us
         verdicts[name] = _by_quartiles(name, timing, final.record.timing)
@@ -227,20 +231,19 @@ def _as_recorded(left: Mapping[str, Measurement]) -> Final:
     return Final(replace(left[best], stage="final"), us[best], {}, ())
 
 
-def _winner(
-    entries: Mapping[str, Measurement], digests: Sequence[str], names: Mapping[str, str],
-    comparison: Comparison, served: str,
-) -> Final:  # fmt: skip
-    """The least median; what is `served` now or the fastest baseline, whichever took less, if that
+def _winner(field: _Field, together: Together) -> Final:
+    """The least median; what is served now or the fastest baseline, whichever took less, if that
     is no worse. (A slower baseline that ties with the winner may still lose to the fastest one, so
-    it is not asked.) `names`: the digests of the baselines among what was compared."""
-    records = [entries[digest] for digest in digests]
-    places = {n: list(digests).index(digest) for n, digest in names.items()}
+    it is not asked.)"""
+    digests, comparison = together.names, together.comparison
+    assert comparison is not None
+    records = [field.records[digest] for digest in digests]
+    places = {n: digests.index(d) for n, d in field.baselines.items() if d in digests}
     medians = [t.median_us for t in comparison.timings]
     least = min(range(len(records)), key=lambda i: (medians[i], records[i].kernels))
     fastest = min(places.values(), key=lambda i: medians[i], default=least)
     winner = least
-    present = list(digests).index(served) if served in digests else None
+    present = digests.index(field.served) if field.served in digests else None
     settled = [place for place in (present, fastest) if place is not None]
     for other in sorted(settled, key=lambda i: medians[i]):
         if _is_tie(records, comparison, other, least):
@@ -272,10 +275,7 @@ def _judge(name: str, comparison: Comparison, other: int, best: int) -> Verdict:
     return verdict(name, comparison.samples[other], comparison.samples[best])
 
 
-def _compare(
-    evaluator: Evaluator, entries: Mapping[str, Measurement], seconds: float, seed: int,
-    limit_s: float,
-) -> Together:  # fmt: skip
+def _compare(evaluator: Evaluator, entries: Mapping[str, Measurement], pace: Pace) -> Together:
     """Time all together; what it costs is added to what the evaluator has spent."""
     artifacts: dict[str, AnyArtifact] = {}
     failures: dict[str, Failure] = {}
@@ -289,20 +289,13 @@ def _compare(
         elif built.failure is not None:
             failures[digest] = built.failure
     once_us = once_all_us(entries.values(), evaluator.sampling.cache)
-    blocks, rounds = samples_for(seconds, once_us)
+    blocks, rounds = samples_for(pace.seconds, once_us)
     expected_s = (1 + blocks * (rounds + 2)) * once_us * 1e-6
-    found = time_together(
-        evaluator.worker,
-        artifacts,
-        blocks=blocks,
-        rounds=rounds,
-        sampling=evaluator.sampling,
-        limit_s=60.0 + 4 * max(seconds, expected_s),
-        single_limit_s=limit_s,
-        seed=seed,
-    )
-    evaluator.spent += Cost(measure=found.seconds)
-    return replace(found, failures=failures | dict(found.failures))
+    limit_s = 60.0 + 4 * max(pace.seconds, expected_s)
+    how = Interleaving(blocks, rounds, limit_s, pace.limit_s, pace.seed)
+    together = time_together(evaluator.worker, artifacts, evaluator.sampling, how)
+    evaluator.spent += Cost(measure=together.seconds)
+    return replace(together, failures=failures | dict(together.failures))
 
 
 def once_all_us(entries: Iterable[Measurement], cache: str) -> float:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from autofuse.records import Blame, Measurement
 from autofuse.tuning.job.adopting import Entrants, adopted, entrants, past, serving
-from autofuse.tuning.job.finals import Final, FinalDecision, decide, joined
+from autofuse.tuning.job.finals import Final, FinalDecision, Pace, decide, joined
 from autofuse.tuning.job.job import Job
 
 # Seconds that each of two final comparisons should take at most, and of an interrupted job.
@@ -101,7 +101,8 @@ def _compared(
     job: Job, finalists: Sequence[Measurement], baselines: Mapping[str, Measurement],
     served: Measurement | None, seconds: float,
 ) -> FinalDecision:  # fmt: skip
-    return decide(job.evaluator, finalists, baselines, seconds, job.seed, job.limit_s, served)
+    pace = Pace(seconds, job.limit_s, job.seed)
+    return decide(job.evaluator, finalists, baselines, pace, served)
 
 
 def _untimed(names: tuple[str, ...]) -> tuple[str, ...]:

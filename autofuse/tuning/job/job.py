@@ -16,11 +16,9 @@ from typing import TypeVar
 from autofuse.cost.bounds import Calibration, candidate_bytes, peak_bytes
 from autofuse.devices import DeviceKind
 from autofuse.graph.canonical import group_digest
-from autofuse.graph.types import Graph
 from autofuse.measure.timing.racing import RACE, Race
 from autofuse.measure.worker.protocol import Reply
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.fusion.groups import host_loop
 from autofuse.plan.types import (
     Candidate,
     FusionGroup,
@@ -37,13 +35,14 @@ from autofuse.records import (
     FailureKind,
     KernelMeasurement,
     Measurement,
-    gap_to,
+    Proof,
 )
 from autofuse.tuning.bench import KnownKernel, Profiled, Standing
 from autofuse.tuning.evaluate import Evaluator
 from autofuse.tuning.job.calibrating import Peaks, calibrated
 from autofuse.tuning.job.heartbeat import Heartbeat
 from autofuse.tuning.job.sharing import Turns
+from autofuse.tuning.options import TuneOptions
 from autofuse.tuning.result import Progress
 from autofuse.tuning.search.launches import launch_of, launch_text
 from tuning_db import Lease, Store
@@ -68,14 +67,14 @@ class Job:
     """See `autofuse.tuning.bench.Bench` for what a strategy may use."""
 
     def __init__(
-        self, graph: Graph, name: str, kind: DeviceKind, store: Store, evaluator: Evaluator,
-        heartbeat: Heartbeat, seed: int, max_memory: int | None, peaks: Peaks,
+        self, kind: DeviceKind, store: Store, evaluator: Evaluator, heartbeat: Heartbeat,
+        options: TuneOptions, peaks: Peaks,
     ) -> None:  # fmt: skip
-        self.graph, self.name, self.kind, self.store = graph, name, kind, store
+        self.kind, self.store, self.options, self.peaks = kind, store, options, peaks
         self.backend, self.space = kind.backend, kind.space
         self.evaluator, self.heartbeat = evaluator, heartbeat
-        self.digest, self.budget = evaluator.digest, evaluator.budget
-        self.seed, self.max_memory, self.peaks = seed, max_memory, peaks
+        self.graph, self.digest = evaluator.graph, evaluator.digest
+        self.budget, self.seed, self.max_memory = evaluator.budget, options.seed, options.max_memory
         self.environment: Environment = kind.backend.environment()
         self.session = 0
         self.sharing = Turns(store)
@@ -206,6 +205,8 @@ class Job:
         if group is None or record.cache != self.cache:
             return
         launch = launch_of(record.launch)
+        if group.body is not None and not launch.inner:  # as they were stored before
+            launch = replace(launch, inner=self.space.default(self.graph, group).inner)
         if self.backend.allows(launch) and record.code == self._kernel_code(group, launch):
             us, dropped = None, False
             if (timing := record.timing) is not None:  # only what passed is timed
@@ -238,12 +239,8 @@ class Job:
 
     def _kernel_code(self, group: FusionGroup, launch: LaunchConfig) -> str | None:
         """The code that a kernel would be compiled to now; None where it can be no kernel now."""
-        bodies: tuple[LaunchConfig, ...] = ()
-        if group.body is not None:
-            body, _ = host_loop(self.graph, group)
-            bodies = tuple(self.space.default(body, one) for one in group.body.groups)
         try:
-            return self.backend.group_code(self.graph, group, launch, bodies)
+            return self.backend.group_code(self.graph, group, launch)
         except AutofuseError:
             return None
 
@@ -354,15 +351,19 @@ class Job:
             self.best = record
             self.event(record)
 
+    @property
+    def proof(self) -> Proof:
+        """What the search has proved by now, with the bound of the graph."""
+        return replace(self.standing.proof, bound_us=self.bound_us)
+
     def event(self, record: Measurement) -> None:
         """Keep that the incumbent is this record now."""
         assert record.timing is not None
-        at = self.standing
         self.store.add_event(
             self.session,
             Event(
-                at.trials, self.spent, record.timing.median_us, record.candidate_digest,
-                record.origin, at.search_floor_us, at.search_gap, at.residual_us, self.bound_us,
+                self.standing.trials, self.spent, record.timing.median_us,
+                record.candidate_digest, record.origin, self.proof,
             ),
         )  # fmt: skip
 
@@ -381,7 +382,6 @@ class Job:
                 failed=dict(self.failed),
                 left_s=self.budget.left_s,
                 phase=phase,
-                search_gap=self.standing.search_gap,
-                bound_gap=gap_to(self.bound_us, best),
+                proof=self.proof,
             )
         )

@@ -16,11 +16,11 @@ from autofuse.enumerate.windows import windows
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
-from autofuse.plan.arithmetic import DEFAULT_MATH
 from autofuse.plan.fusion.groups import ordered_plan
 from autofuse.plan.types import Candidate, FusionPlan
 from autofuse.simplify import normal_form
 from autofuse.tuning.evaluate import kernels_of
+from autofuse.tuning.options import TuneOptions
 from autofuse.tuning.plans import FUSED, baseline_candidate, fused_candidate
 from autofuse.tuning.problem import default_candidate
 from autofuse.tuning.search.candidates import candidate_kernels
@@ -67,22 +67,19 @@ class PlannedResult:
         }
 
 
-def plan_for(
-    graph: Graph, *, name: str = "", device: str = "cuda-emulated", target: str = "",
-    simplify: bool = True, math: str = DEFAULT_MATH,
-) -> PlannedResult:  # fmt: skip
+def plan_for(graph: Graph, options: TuneOptions) -> PlannedResult:
     """Baselines, everything fused, and the plan of the enumerated kernels whose kernels have the
-    least bounds together, for the device called `target` (default: the backend's own).
+    least bounds together, for the device and target of `options`.
 
     Every plan's kernels are written (not compiled); one that the target cannot hold says why under
-    `error`. `simplify` False keeps the program as it is written. Raises AutofuseError for an
+    `error`. Raises AutofuseError for an
     unknown target, and for a device that is timed."""
-    kind = device_named(device, target)
+    kind = device_named(options.device, options.target)
     if kind.backend.target is None:
-        kind = targeted(kind, target)
-    kind = under(kind, math)
+        kind = targeted(kind, options.target)
+    kind = under(kind, options.math)
     backend, space = kind.backend, kind.space
-    graph, calibration = normal_form(graph, simplify), kind.calibrate()
+    graph, calibration = normal_form(graph, options.simplify), kind.calibrate()
     found = {n: baseline_candidate(graph, n, space)[0] for n in BASELINES}
     found[FUSED] = fused_candidate(graph, space)
     enumeration = candidate_kernels(graph, [c.plan for c in found.values()], calibration)
@@ -95,8 +92,8 @@ def plan_for(
         raise AutofuseError(f"no plan can be built for {backend.target}: {rows[FUSED]['error']}")
     best = min(works, key=lambda n: (rows[n]["bound_us"], rows[n]["kernels"]))
     return PlannedResult(
-        name, digest(graph), len(graph.nodes), backend.name, str(backend.target), best, found,
-        rows, count,
+        options.name, digest(graph), len(graph.nodes), backend.name, str(backend.target), best,
+        found, rows, count,
     )  # fmt: skip
 
 

@@ -25,13 +25,12 @@ from autofuse.plan.types import Candidate
 from autofuse.records import Blame, Failure, FailureKind, Measurement
 from autofuse.tuning.budget import BASELINE_SHARE
 from autofuse.tuning.job.job import LEAST_LIMIT_S, Job
+from autofuse.tuning.options import ALL, FAST
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.tuning.problem import count_groups
 from autofuse.tuning.result import Predicted
 from autofuse.tuning.search.prices import Prices
 
-# What `baselines` may be besides names: all are run, or those that can still win.
-ALL, FAST = "all", "fast"
 # Seconds that planning the first baseline gets in any case.
 LEAST_PLANNING_S = 1.0
 

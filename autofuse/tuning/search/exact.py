@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from autofuse.cost.kinds import kind_of_work
@@ -18,6 +18,7 @@ from autofuse.enumerate.enumeration import Enumeration
 from autofuse.enumerate.windows import Window, windows
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.types import FusionPlan
+from autofuse.records import Proof
 from autofuse.tuning.bench import Bench, Findings, Standing
 from autofuse.tuning.budget import ENUMERATING_SHARE, NAMING_SHARE, Share, recalling, solving
 from autofuse.tuning.problem import default_candidate
@@ -42,7 +43,7 @@ from autofuse.tuning.search.regions import (
     region_of,
     starts,
 )
-from autofuse.tuning.search.selection import ALMOST_FREE, Selection
+from autofuse.tuning.search.selection import Selection
 from search_spaces import FusionSpace
 from search_spaces.launch import LaunchSpace, first_option
 
@@ -104,10 +105,7 @@ class ExactSearch:
         self.current: FusionPlan | None = None
         self.trials = 0
         self.planned = ""
-        self.planned_us: float | None = None
-        self.search_floor_us: float | None = None
-        self.search_gap: float | None = None
-        self.residual_us: float | None = None
+        self.proof = Proof(certificate="per window" if self.windows else "whole")
 
     @cached_property
     def kinds(self) -> Mapping[str, Hashable]:
@@ -142,11 +140,7 @@ class ExactSearch:
         return Findings(
             trials=self.trials,
             planned=self.planned,
-            planned_us=self.planned_us,
-            search_floor_us=self.search_floor_us,
-            search_gap=self.search_gap,
-            residual_us=self.residual_us,
-            certificate="per window" if self.windows else "whole",
+            proof=self.proof,
             notes=tuple(self._notes()),
             counts=dict(self.enumeration.counts),
         )
@@ -164,7 +158,7 @@ class ExactSearch:
                 f"enumeration stopped after {len(self.enumeration.groups)} groups: the budget was "
                 "short, and the gap of this search is of these only"
             )
-        below = self.kernels.below_bounds(TELLING * (self.planned_us or 0.0))
+        below = self.kernels.below_bounds(TELLING * (self.proof.planned_us or 0.0))
         if below:
             notes.append(
                 f"{len(below)} of {len(self.kernels.known())} kernels took as little as "
@@ -185,7 +179,7 @@ class ExactSearch:
             self.allocation.planning_s += left_s - self.bench.left_s()
             if found is None:
                 return
-            before = self.planned_us
+            before = self.proof.planned_us
             if self._tune(found, yielded):
                 may_yield = True
                 continue
@@ -196,7 +190,7 @@ class ExactSearch:
             if optimistic is None or not self._tune(optimistic, False):
                 return
             may_yield = True
-            vain = vain + 1 if self.planned_us == before else 0
+            vain = vain + 1 if self.proof.planned_us == before else 0
 
     def _tune(self, found: FusionPlan, yielded: bool) -> int:
         """Rounds of new launch configurations for the kernels of a plan: how many there were.
@@ -219,8 +213,8 @@ class ExactSearch:
 
     def _optimistic(self) -> FusionPlan | None:
         """A plan that would be the best if tuning gave its kernels what it gave others."""
-        planned = self.planned_us
-        near_enough = self.search_gap is not None and self.search_gap <= self.goal.search_gap
+        planned, gap = self.proof.planned_us, self.proof.search_gap
+        near_enough = gap is not None and gap <= self.goal.search_gap
         if self.windows or planned is None or near_enough or self.bench.is_over():
             return None
         allocation = self.allocation
@@ -279,7 +273,8 @@ class ExactSearch:
         found, yielded = self._plan_windows() if self.windows else self._plan_whole(may_yield)
         if found is not None:
             self.planned, residual = self.kernels.residual_us(found)
-            self.residual_us = self.residual_us if residual is None else residual
+            if residual is not None:
+                self.proof = replace(self.proof, residual_us=residual)
         return found, yielded
 
     def _plan_whole(self, may_yield: bool) -> tuple[FusionPlan | None, bool]:
@@ -340,10 +335,8 @@ class ExactSearch:
 
     def _state(self, bound_us: float, found: FusionPlan | None) -> None:
         """Note how far the plan can be off."""
-        planned = None if found is None else self.kernels.cost_us(found.groups)
-        self.planned_us = planned
-        floor_us = self.search_floor_us = bound_us if planned is None else min(bound_us, planned)
-        self.search_gap = 1.0 if planned is None else 1 - floor_us / max(planned, ALMOST_FREE)
+        planned_us = None if found is None else self.kernels.cost_us(found.groups)
+        self.proof = self.proof.searched(bound_us, planned_us)
         self._tell()
 
     def _solve(
@@ -369,7 +362,7 @@ class ExactSearch:
             self.solving.renew()
             has_plan = step.incumbent_us is not None
             if not self.windows:  # a window's own numbers say nothing about the graph
-                self.search_floor_us, self.search_gap = step.bound_us, step.gap
+                self.proof = self.proof.searched(step.bound_us, step.incumbent_us)
             self._tell()
 
         goal, kernels = self.goal, self.kernels
@@ -388,11 +381,9 @@ class ExactSearch:
 
     def _judge(self, may_yield: bool) -> Next:
         allocation, kernels = self.allocation, self.kernels
-        may_yield = may_yield and not allocation.owes_proof(self.search_gap)
+        may_yield = may_yield and not allocation.owes_proof(self.proof.search_gap)
         known, per_plan_s = len(kernels.known()), kernels.per_plan_s
         return allocation.judge(known, self._outlook, per_plan_s, may_yield=may_yield)
 
     def _tell(self, phase: str = "planning") -> None:
-        self.bench.tell(
-            Standing(phase, self.trials, self.search_floor_us, self.search_gap, self.residual_us)
-        )
+        self.bench.tell(Standing(phase, self.trials, self.proof))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
+from typing import Any
 
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
@@ -20,6 +21,8 @@ from search_spaces.tile_facts import TILE_PARAMETERS
 
 # Proposals of a sampler that may repeat what is known before it is asked no more.
 PATIENCE = 16
+# What is inside of a stored configuration: no parameter has this name.
+_INNER = "inner"
 # Configurations that are walked through at most when a sampler finds no new one.
 WALKED = 1024
 
@@ -177,13 +180,23 @@ def adopted(graph: Graph, group: FusionGroup, space: LaunchSpace, of: LaunchConf
 
 def launch_text(launch: LaunchConfig) -> str:
     """A configuration as the database keeps it: JSON, so that types survive."""
-    return json.dumps(dict(launch.settings), sort_keys=True)
+    return json.dumps(_launch_data(launch), sort_keys=True)
+
+
+def _launch_data(launch: LaunchConfig) -> dict[str, Any]:
+    own: dict[str, Any] = dict(launch.settings)
+    return own | {_INNER: [_launch_data(one) for one in launch.inner]} if launch.inner else own
 
 
 def launch_of(text: str) -> LaunchConfig:
     """Inverse of launch_text, which names of former versions are mapped to present ones in; raises
     AutofuseError on anything else."""
     try:
-        return stored_launch(json.loads(text))
-    except (ValueError, TypeError, AttributeError) as error:
-        raise AutofuseError(f"not a stored launch configuration: {text!r}") from error
+        return _stored(json.loads(text))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise AutofuseError(f"not a stored launch configuration: {text[:80]!r}") from error
+
+
+def _stored(data: dict[str, Any]) -> LaunchConfig:
+    inner = tuple(_stored(one) for one in data.pop(_INNER, ()))
+    return replace(stored_launch(data), inner=inner)

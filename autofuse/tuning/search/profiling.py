@@ -140,7 +140,7 @@ class Kernels:
             trial.get(key) or self._best_launch(key, default)
             for key, default in zip(self.keys(base.plan), base.launches, strict=True)
         ]
-        return Candidate(base.plan, tuple(launches), base.bodies, "exact")
+        return Candidate(base.plan, tuple(launches), "exact")
 
     def _best_launch(self, key: str, default: LaunchConfig) -> LaunchConfig:
         """The best known one; of a product in a new kernel what is best for the same product in

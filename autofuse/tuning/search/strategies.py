@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from time import perf_counter
 
 from autofuse.ops.types import AutofuseError
@@ -13,30 +12,22 @@ from autofuse.search import SEARCHERS, make_searcher
 from autofuse.search.driver import SearchStep, run
 from autofuse.search.protocol import Outcome, Proposal
 from autofuse.tuning.bench import Bench, Findings, Standing, Strategy
+from autofuse.tuning.options import TuneOptions
 from autofuse.tuning.problem import FusionProblem
 from autofuse.tuning.search.exact import ExactSearch, Goal
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What a strategy is asked for: see `tune`."""
-
-    name: str
-    seed: int
-    goal: Goal
-    options: Mapping[str, str]
-
-
-def exact(wishes: Wishes) -> Strategy:
+def exact(asked: TuneOptions) -> Strategy:
     """Plan kernels exactly, measuring lazily."""
-    if wishes.options:
-        raise AutofuseError(f"strategy 'exact' has no option '{next(iter(wishes.options))}'")
-    return lambda bench: ExactSearch(bench, wishes.goal).run()
+    if asked.options:
+        raise AutofuseError(f"strategy 'exact' has no option '{next(iter(asked.options))}'")
+    goal = Goal(asked.search_gap, asked.runs)
+    return lambda bench: ExactSearch(bench, goal).run()
 
 
-def sampling(wishes: Wishes) -> Strategy:
+def sampling(asked: TuneOptions) -> Strategy:
     """Sample whole candidates with an ask/tell searcher."""
-    make_searcher(wishes.name, wishes.seed, wishes.options)
+    make_searcher(asked.strategy, asked.seed, asked.options)
 
     def search(bench: Bench) -> Findings:
         problem = FusionProblem(bench.graph, bench.space, bench.plans)
@@ -57,22 +48,22 @@ def sampling(wishes: Wishes) -> Strategy:
             trials += 1
             bench.tell(Standing("search", trials))
 
-        searcher = make_searcher(wishes.name, wishes.seed, wishes.options)
+        searcher = make_searcher(asked.strategy, asked.seed, asked.options)
         run(searcher, problem, evaluate, perf_counter, bench.is_over, known, on_step=on_step)
         return Findings(trials)
 
     return search
 
 
-PLANNERS: dict[str, Callable[[Wishes], Strategy]] = {"exact": exact}
+PLANNERS: dict[str, Callable[[TuneOptions], Strategy]] = {"exact": exact}
 
 
-def strategy_named(name: str, seed: int, goal: Goal, options: Mapping[str, str]) -> Strategy:
-    """The strategy called `name`; raises AutofuseError listing the known ones."""
+def strategy_of(asked: TuneOptions) -> Strategy:
+    """The strategy that is asked for; raises AutofuseError listing the known ones."""
     known = sorted({*PLANNERS, *SEARCHERS})
-    if name not in known:
-        raise AutofuseError(f"unknown strategy '{name}' (known: {', '.join(known)})")
-    return PLANNERS.get(name, sampling)(Wishes(name, seed, goal, options))
+    if asked.strategy not in known:
+        raise AutofuseError(f"unknown strategy '{asked.strategy}' (known: {', '.join(known)})")
+    return PLANNERS.get(asked.strategy, sampling)(asked)
 
 
 def outcome_of(record: Measurement) -> Outcome:

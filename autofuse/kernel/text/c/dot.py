@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autofuse.kernel.ir.types import TileProduct
-from autofuse.kernel.text.c.tile import Text
+from autofuse.kernel.text.c.tile import Text, operand_lines
 from autofuse.kernel.text.dialects import C
 
 # Bytes of a vector inside which any shuffle is cheap.
@@ -23,10 +23,7 @@ def dot_text(stmt: TileProduct, text: Text, vector_bytes: int) -> Iterator[str]:
     vector = f"af_{element}x{lanes}"
     cells = [(r, c) for r in range(stmt.rows) for c in range(stmt.columns)]
     yield "{"
-    for name, panel, const in (
-        ("ta", stmt.left, "const "), ("tb", stmt.right, "const "), ("tc", stmt.target, ""),
-    ):  # fmt: skip
-        yield f"  {const}{element} *const {name} = {panel.buffer} + {text(panel.start)};"
+    yield from operand_lines(stmt, text, element, element)
     yield f"  const int64_t te = {text(stmt.extent)}, tv = te - te % {lanes};"
     for r, c in cells:
         yield f"  {vector} c{r}_{c} = {{0}};"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autofuse.kernel.ir.types import Panel, TileProduct
-from autofuse.kernel.text.c.tile import Text
+from autofuse.kernel.text.c.tile import Text, operand_lines
 from autofuse.kernel.text.dialects import C
 
 
@@ -15,10 +15,7 @@ def lanes_text(stmt: TileProduct, text: Text) -> Iterator[str]:
     vector = f"af_{element}x{stmt.lanes}"
     columns = range(stmt.columns)
     yield "{"
-    for name, panel, const in (
-        ("ta", stmt.left, "const "), ("tb", stmt.right, "const "), ("tc", stmt.target, ""),
-    ):  # fmt: skip
-        yield f"  {const}{element} *const {name} = {panel.buffer} + {text(panel.start)};"
+    yield from operand_lines(stmt, text, element, element)
     cells = [(r, c) for r in range(stmt.rows) for c in columns]
     for r, c in cells:
         start = "{0}" if stmt.fresh else _at(vector, "tc", stmt.target, r, c)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autofuse.kernel.ir.types import TileProduct
-from autofuse.kernel.text.c.tile import Text
+from autofuse.kernel.text.c.tile import Text, operand_lines
 from autofuse.kernel.text.dialects import C
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
@@ -18,13 +18,8 @@ from autofuse.ops.scalar import Lit
 def pair_operands(stmt: TileProduct, text: Text) -> Iterator[str]:
     """The opening lines of a block of one tile: where its operands (`ta`, `tb`) and its target
     (`tc`) start, and how many terms there are (`te`)."""
-    narrow = C.types[DType.BF16]
     yield "{"
-    for name, panel, kind in (
-        ("ta", stmt.left, f"const {narrow}"), ("tb", stmt.right, f"const {narrow}"),
-        ("tc", stmt.target, "float"),
-    ):  # fmt: skip
-        yield f"  {kind} *const {name} = {panel.buffer} + {text(panel.start)};"
+    yield from operand_lines(stmt, text, C.types[DType.BF16], "float")
     yield f"  const int64_t te = {text(stmt.extent)};"
 
 

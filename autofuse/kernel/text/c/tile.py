@@ -33,11 +33,7 @@ def tile_text(stmt: TileProduct, text: Text, vector_bytes: int) -> Iterator[str]
     element = C.types[stmt.dtype]
     parts = _vectors(stmt.columns, vector_bytes // stmt.dtype.itemsize, element)
     yield "{"
-    for name, panel, const in (
-        ("ta", stmt.left, "const "), ("tb", stmt.right, "const "), ("tc", stmt.target, ""),
-    ):  # fmt: skip
-        if name != "ta" or stmt.walk is None:
-            yield f"  {const}{element} *const {name} = {panel.buffer} + {text(panel.start)};"
+    yield from operand_lines(stmt, text, element, element)
     for r in range(stmt.rows):
         for v in parts:
             start = f"({v.type}){{0}}" if stmt.fresh else _vector_at("tc", stmt.target, r, v)
@@ -52,6 +48,15 @@ def tile_text(stmt: TileProduct, text: Text, vector_bytes: int) -> Iterator[str]
         for v in parts:
             yield f"  {_vector_at('tc', stmt.target, r, v)} = c{r}_{v.first};"
     yield "}"
+
+
+def operand_lines(stmt: TileProduct, text: Text, factors: str, sums: str) -> Iterator[str]:
+    """Where operands (`ta`, unless it is walked, and `tb`) and the target (`tc`) of a tile start,
+    in C types of their elements."""
+    panels = ("ta", stmt.left), ("tb", stmt.right), ("tc", stmt.target)
+    for name, panel in panels[stmt.walk is not None :]:
+        kind = sums if name == "tc" else f"const {factors}"
+        yield f"  {kind} *const {name} = {panel.buffer} + {text(panel.start)};"
 
 
 def _terms(

@@ -1,8 +1,7 @@
 """The CUDA text of warpgroups that multiply panels of a ring into sums in their registers, and of
 the one that fetches those (`kernel/ir/fragment.py`).
 
-Slots and phases of the ring are counted as those of products (`wgmma.group_prologue`): an
-mbarrier for each says that it is full, another one that it is empty. Two groups that multiply wait
+Panels come through the same ring as those of products (`ring.py`). Two groups that multiply wait
 for nothing but panels, so one may multiply while the other is between its products.
 """
 
@@ -23,6 +22,7 @@ from autofuse.kernel.cuda.wgmma import (
 )
 from autofuse.kernel.ir.fragment import FragmentProduct, WarpRole
 from autofuse.kernel.ir.fragment import StagedPanel as Staged
+from autofuse.kernel.text.cuda.ring import AWAIT_FULL, StageRing
 from autofuse.kernel.text.cuda.tile import Spell
 from autofuse.kernel.text.cuda.wgmma import describe
 
@@ -44,14 +44,11 @@ class FragmentGroups:
     own: Settings
 
     @property
-    def stages(self) -> int:
-        return max(2, self.own.stages)
-
-    @property
-    def under_way(self) -> int:
-        """Panels that are asked for before one is announced: the place of the last of them is that
-        of the one two before, so a group may have the next panel while another has the last."""
-        return self.stages - 2
+    def ring(self) -> StageRing:
+        """The place of the last panel that is asked for before one is announced is that of the one
+        two before, so a group may have the next panel while another has the last."""
+        stages = max(2, self.own.stages)
+        return StageRing(stages, stages - 2, eager=True)
 
     @property
     def registers(self) -> RegisterDeal:
@@ -59,25 +56,14 @@ class FragmentGroups:
         a run of a product."""
         return registers(self.own.threads, self.own.blocks, GATHERING)
 
-    def advance(self) -> str:
-        return f"if (++af_slot == {self.stages}) af_slot = 0, af_phase ^= 1u;"
-
     def role(self, stmt: WarpRole) -> Iterator[str]:
         deal = self.registers
         if stmt.fetches and stmt.begins:
             if deal.change:
                 yield f"af_give_registers({deal.fetching});"
-            # Copies that are asked for and not announced, and whether any panel has been.
-            yield "int32_t sent = af_slot, asked = 0;"
-            yield "bool begun = false;"
-            yield "const auto send = [&]() {"
-            yield "  af_show_stores();"
-            yield f"  af_arrive(af_full + sent), sent = sent == {self.stages - 1} ? 0 : sent + 1;"
-            yield "  asked--;"
-            yield "};"
+            yield from self.ring.begin()
         elif stmt.fetches:
-            yield "af_await_copies(0);"
-            yield "while (asked > 0) send();"
+            yield from self.ring.end()
             if deal.change:
                 # Who has few panels to fetch is done before others have taken what it gave.
                 yield "af_meet();"
@@ -90,30 +76,16 @@ class FragmentGroups:
 
     def feed(self, copies: Iterable[str]) -> Iterator[str]:
         """A panel whose `copies` are these, into the next slot."""
-        later = self.under_way
         yield "{"
         yield f"  const int32_t lane = threadIdx.x % {GROUP};"
-        yield "  af_await(af_empty + af_slot, af_phase ^ 1u);"
-        yield from (f"  {line}" for line in copies)
-        yield f"  if (++asked > {later}) {{"
-        yield f"    af_await_copies({later});"
-        yield "    send();"
-        yield "    begun = true;"
-        if later > 1:
-            # The first panel is waited for before all that have room are asked for.
-            yield "  } else if (!begun && asked == 2) {"
-            yield "    af_await_copies(1);"
-            yield "    send();"
-            yield "    begun = true;"
-        yield "  }"
-        yield f"  {self.advance()}"
+        yield from self.ring.fill(copies)
         yield "}"
 
     def product(self, stmt: FragmentProduct) -> Iterator[str]:
         right = factor_of(stmt.right, 0)
         assert isinstance(right, GroupFactor)
         yield "{"
-        yield "  af_await(af_full + af_slot, af_phase);"
+        yield f"  {AWAIT_FULL}"
         yield f"  const uint32_t sb = af_shared_place({base_of(stmt.right)});"
         words, left = stmt.left if isinstance(stmt.left, str) else "", ""
         if not isinstance(stmt.left, str):
@@ -148,5 +120,5 @@ class FragmentGroups:
         yield "  af_group_await(0);"
         yield f"  af_keep_sums({stmt.sums});"
         yield "  if (threadIdx.x % 32 == 0) af_arrive(af_empty + af_slot);"
-        yield f"  {self.advance()}"
+        yield f"  {self.ring.advance}"
         yield "}"

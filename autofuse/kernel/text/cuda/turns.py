@@ -18,8 +18,6 @@ from autofuse.kernel.cuda.shape import Team, extent_of
 from autofuse.kernel.cuda.wgmma import (
     ALONE,
     BOXING,
-    FETCHING,
-    GATHERING,
     GROUP,
     WARPS,
     GroupTile,
@@ -37,8 +35,9 @@ from autofuse.kernel.ir.types import (
     statements,
 )
 from autofuse.kernel.text.cuda.parts import reads
+from autofuse.kernel.text.cuda.ring import StageRing
 from autofuse.kernel.text.cuda.tile import Spell
-from autofuse.kernel.text.cuda.wgmma import GroupText
+from autofuse.kernel.text.cuda.wgmma import GroupText, fetching_registers
 
 
 @dataclass(frozen=True)
@@ -65,11 +64,12 @@ class TurnRoles:
 
     @property
     def registers(self) -> RegisterDeal:
-        if self.boxed:
-            return registers(self.own.threads, self.own.blocks, BOXING)
-        pairs = zip((self.tile.left, self.tile.right), self.stmt.boxes, strict=True)
-        whole = all(box or o.copied(self.outside) for o, box in pairs)
-        return registers(self.own.threads, self.own.blocks, FETCHING if whole else GATHERING)
+        kept = BOXING if self.boxed else fetching_registers(self.stmt, self.tile, self.outside)
+        return registers(self.own.threads, self.own.blocks, kept)
+
+    @property
+    def ring(self) -> StageRing:
+        return StageRing(self.tile.stages, self.tile.under_way)
 
     @property
     def team(self) -> Team:
@@ -99,15 +99,8 @@ class TurnRoles:
             yield f"if (group == {self.groups}) {{"
             if deal.change:
                 yield f"  af_give_registers({deal.fetching});"
-            if self.boxed:
-                return
-            yield "  int32_t sent = af_slot, asked = 0;"
-            yield "  const auto send = [&]() {"
-            yield "    af_show_stores();"
-            last = self.tile.stages - 1
-            yield f"    af_arrive(af_full + sent), sent = sent == {last} ? 0 : sent + 1;"
-            yield "    asked--;"
-            yield "  };"
+            if not self.boxed:
+                yield from (f"  {line}" for line in self.ring.begin())
             return
         yield "} else {"
         if deal.change:
@@ -123,8 +116,7 @@ class TurnRoles:
             # Registers change hands in whole warps.
             yield "  __syncwarp();"
         elif fetches:
-            yield "  af_await_copies(0);"
-            yield "  while (asked > 0) send();"
+            yield from (f"  {line}" for line in self.ring.end())
         if deal.change:
             # Who has few runs to fetch is done before others have taken what it gave.
             yield "  af_meet();"
@@ -176,7 +168,6 @@ class TurnText(GroupText):
 
     def fetched(self) -> Iterator[str]:
         """All runs of a tile, as the group that fetches asks for them."""
-        later = self.tile.under_way
         yield "{"
         yield from (f"  {line}" for line in self.places())
         yield from (f"  {line}" for line in self.boxes.coordinates())
@@ -187,13 +178,7 @@ class TurnText(GroupText):
             return
         yield "  for (int32_t r = 0; r < runs; r++) {"
         yield f"    const int32_t begin = r * {self.tile.run};"
-        yield "    af_await(af_empty + af_slot, af_phase ^ 1u);"
-        yield from (f"    {line}" for line in self.copied_run())
-        yield f"    if (++asked > {later}) {{"
-        yield f"      af_await_copies({later});"
-        yield "      send();"
-        yield "    }"
-        yield f"    {self.advance()}"
+        yield from (f"  {line}" for line in self.ring.fill(self.copied_run()))
         yield "  }"
         yield "}"
 

@@ -30,6 +30,7 @@ from autofuse.kernel.ir.instructions import INSTRUCTIONS
 from autofuse.kernel.ir.types import Kernel, TileProduct
 from autofuse.kernel.text.cuda.boxes import NAMES, BoxText, boxes_alone, prefetched
 from autofuse.kernel.text.cuda.copies import CopyText
+from autofuse.kernel.text.cuda.ring import AWAIT_EMPTY, AWAIT_FULL, StageRing, ring_prologue
 from autofuse.kernel.text.cuda.sums import SumsText
 from autofuse.kernel.text.cuda.tile import Spell
 from autofuse.kernel.text.dialects import CUDA
@@ -41,16 +42,14 @@ def group_prologue(own: Settings, kernel: Kernel) -> Iterator[str]:
     which all groups that multiply wait for, or the one whose turn it is."""
     yield from prefetched(kernel.params)
     arriving = 1 if boxes_alone(kernel) else GROUP
-    stages = max(2, own.stages)
     waiting = 1 if takes_turns(kernel) else own.threads // GROUP - 1
-    yield f"  __shared__ __align__(8) uint64_t af_full[{stages}], af_empty[{stages}];"
-    yield f"  if (threadIdx.x < {stages}) {{"
-    yield f"    af_ready_init(af_full + threadIdx.x, {arriving});"
-    yield f"    af_ready_init(af_empty + threadIdx.x, {waiting * WARPS});"
-    yield "  }"
-    yield "  __syncthreads();"
-    yield "  int32_t af_slot = 0;"
-    yield "  uint32_t af_phase = 0;"
+    yield from ring_prologue(max(2, own.stages), arriving, waiting * WARPS)
+
+
+def fetching_registers(stmt: TileProduct, tile: GroupTile, outside: frozenset[str]) -> int:
+    """Registers that threads take which fetch the operands of a tile, not all in boxes."""
+    pairs = zip((tile.left, tile.right), stmt.boxes, strict=True)
+    return FETCHING if all(box or o.copied(outside) for o, box in pairs) else GATHERING
 
 
 @dataclass(frozen=True)
@@ -116,14 +115,12 @@ class GroupText:
 
     @property
     def own(self) -> RegisterDeal:
-        if self.alone:
-            return registers(self.team.size, self.blocks, BOXING)
-        pairs = zip((self.tile.left, self.tile.right), self.stmt.boxes, strict=True)
-        whole = all(box or o.copied(self.outside) for o, box in pairs)
-        return registers(self.team.size, self.blocks, FETCHING if whole else GATHERING)
+        kept = BOXING if self.alone else fetching_registers(self.stmt, self.tile, self.outside)
+        return registers(self.team.size, self.blocks, kept)
 
-    def advance(self) -> str:
-        return f"if (++af_slot == {self.tile.stages}) af_slot = 0, af_phase ^= 1u;"
+    @property
+    def ring(self) -> StageRing:
+        return StageRing(self.tile.stages, self.tile.under_way)
 
     # --- the group that fetches -------------------------------------------------------------------
 
@@ -142,12 +139,12 @@ class GroupText:
         yield "for (int32_t r = 0; r < runs; r++) {"
         yield f"  const int32_t begin = r * {self.tile.run};"
         yield "  if (lane == 0) {"
-        yield "    af_await(af_empty + af_slot, af_phase ^ 1u);"
+        yield f"    {AWAIT_EMPTY}"
         yield f"    af_expect_bytes(af_full + af_slot, {self.boxes.nbytes});"
         stage = f"stage + af_slot * {self.tile.each}"
         yield from (f"    {line}" for line in self.boxes.lines(stage, "af_full + af_slot"))
         yield "  }"
-        yield f"  {self.advance()}"
+        yield f"  {self.ring.advance}"
         yield "}"
 
     def fetching(self) -> Iterator[str]:
@@ -156,18 +153,18 @@ class GroupText:
             yield f"af_give_registers({self.own.fetching});"
         yield "int32_t sent = af_slot;"
         yield "const auto send = [&]() {"
-        yield f"  af_arrive(af_full + sent), sent = sent == {tile.stages - 1} ? 0 : sent + 1;"
+        yield f"  {self.ring.announce}"
         yield "};"
         yield "for (int32_t r = 0; r < runs; r++) {"
         yield f"  const int32_t begin = r * {tile.run};"
-        yield "  af_await(af_empty + af_slot, af_phase ^ 1u);"
+        yield f"  {AWAIT_EMPTY}"
         yield from (f"  {line}" for line in self.copied_run())
         yield f"  if (r >= {under_way}) {{"
         yield f"    af_await_copies({under_way});"
         yield "    af_show_stores();"
         yield "    send();"
         yield "  }"
-        yield f"  {self.advance()}"
+        yield f"  {self.ring.advance}"
         yield "}"
         if under_way:
             yield "af_await_copies(0);"
@@ -228,7 +225,7 @@ class GroupText:
         if tile.behind:
             yield "int32_t done = af_slot;"
         yield "for (int32_t r = 0; r < runs; r++) {"
-        yield "  af_await(af_full + af_slot, af_phase);"
+        yield f"  {AWAIT_FULL}"
         yield from (f"  {line}" for line in self.products())
         if tile.behind:
             yield f"  af_group_await({tile.behind});"
@@ -237,7 +234,7 @@ class GroupText:
         else:
             yield "  af_group_await(0);"
             yield "  if (lane % 32 == 0) af_arrive(af_empty + af_slot);"
-        yield f"  {self.advance()}"
+        yield f"  {self.ring.advance}"
         yield "}"
 
     def last_products(self) -> Iterator[str]:

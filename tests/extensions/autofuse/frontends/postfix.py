@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from autofuse.frontends.errors import FrontendError
-from autofuse.graph.composites.layers import gelu, layer_norm, mean, softmax
+from autofuse.graph.composites.activations import gelu, softmax
+from autofuse.graph.composites.layers import layer_norm, mean
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter, Operand
 from autofuse.ops.dtypes import DType
