@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from autofuse.cover.components import components
+from autofuse.order import closure, stable_order
 
 Values = tuple[int, ...]
 
@@ -23,27 +24,9 @@ class RunOrder:
 def run_order(reads: Sequence[Values], writes: Sequence[Values], chosen: Iterable[int]) -> RunOrder:
     """Run every chosen piece whose reads are available until none is left that can."""
     pieces = sorted(chosen)
-    missing = {p: len(reads[p]) for p in pieces}
-    readers: dict[int, list[int]] = {}
-    for p in pieces:
-        for v in reads[p]:
-            readers.setdefault(v, []).append(p)
-    ready = [p for p in reversed(pieces) if missing[p] == 0]
-    order: list[int] = []
-    available: set[int] = set()
-    while ready:
-        p = ready.pop()
-        order.append(p)
-        for v in writes[p]:
-            if v in available:
-                continue
-            available.add(v)
-            for reader in readers.get(v, ()):
-                missing[reader] -= 1
-                if missing[reader] == 0:
-                    ready.append(reader)
-    stuck = tuple(p for p in pieces if missing[p] > 0)
-    return RunOrder(tuple(order), stuck, frozenset(available))
+    order = stable_order(pieces, reads.__getitem__, writes.__getitem__)
+    stuck = tuple(sorted(set(pieces).difference(order)))
+    return RunOrder(tuple(order), stuck, frozenset(v for p in order for v in writes[p]))
 
 
 def cheap_plan(
@@ -74,16 +57,10 @@ def cheap_plan(
                 total[reader] += at
                 if not missing[reader]:
                     heapq.heappush(heap, (total[reader], reader))
-    chosen: set[int] = set()
-    asked = list(wanted)
-    while asked:
-        v = asked.pop()
-        if v not in writer:
-            return None
-        if writer[v] not in chosen:
-            chosen.add(writer[v])
-            asked += reads[writer[v]]
-    return run_order(reads, writes, chosen).order
+    needed = closure(wanted, lambda v: reads[writer[v]] if v in writer else ())
+    if not writer.keys() >= needed:
+        return None
+    return run_order(reads, writes, {writer[v] for v in needed}).order
 
 
 def waiting_values(
