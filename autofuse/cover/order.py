@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from autofuse.cover.components import components
-from autofuse.order import closure, stable_order
+from autofuse.order import closure
 
 Values = tuple[int, ...]
 
@@ -24,9 +24,27 @@ class RunOrder:
 def run_order(reads: Sequence[Values], writes: Sequence[Values], chosen: Iterable[int]) -> RunOrder:
     """Run every chosen piece whose reads are available until none is left that can."""
     pieces = sorted(chosen)
-    order = stable_order(pieces, reads.__getitem__, writes.__getitem__)
-    stuck = tuple(sorted(set(pieces).difference(order)))
-    return RunOrder(tuple(order), stuck, frozenset(v for p in order for v in writes[p]))
+    missing = {p: len(reads[p]) for p in pieces}
+    readers: dict[int, list[int]] = {}
+    for p in pieces:
+        for v in reads[p]:
+            readers.setdefault(v, []).append(p)
+    ready = [p for p in reversed(pieces) if missing[p] == 0]
+    order: list[int] = []
+    available: set[int] = set()
+    while ready:
+        p = ready.pop()
+        order.append(p)
+        for v in writes[p]:
+            if v in available:
+                continue
+            available.add(v)
+            for reader in readers.get(v, ()):
+                missing[reader] -= 1
+                if missing[reader] == 0:
+                    ready.append(reader)
+    stuck = tuple(p for p in pieces if missing[p] > 0)
+    return RunOrder(tuple(order), stuck, frozenset(available))
 
 
 def cheap_plan(
