@@ -247,7 +247,8 @@ def unused_state(draft: Draft, at: int) -> Replacement:
 
 def reached(body: Graph, values: Sequence[Value]) -> set[int]:
     """The nodes that values of a body depend on."""
-    return closure((v.node for v in values), lambda i: (v.node for v in body[i].inputs))
+    nodes = body.nodes
+    return closure((v.node for v in values), lambda i: [v.node for v in nodes[i].inputs])
 
 
 def is_alike(loop: LoopParts, later: Value, now: Value) -> bool:
