@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autofuse.graph.surgery.embed import copies
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.spec import Family, Motion
 from autofuse.plan.fusion.clusters import live, needed
-from autofuse.plan.fusion.graph_copies import copies
 from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.fusion.products import PRODUCT
 from autofuse.plan.schedules.online import Online, OnlineFold, online_of
