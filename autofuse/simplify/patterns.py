@@ -104,11 +104,13 @@ def _fits(tree: Tree) -> Fits:
     """Whether a value fits a tree; it binds the holes. What is asked quickly is asked first."""
     if isinstance(tree, Hole):
         hole, test = tree.name, tree.test
-        if test is None:
-            return lambda draft, value, bound: bound.setdefault(hole, value) == value
-        return lambda draft, value, bound: (
-            bound.setdefault(hole, value) == value and test(draft, value)
-        )
+
+        def binds(draft: Draft, value: Value, bound: Bound) -> bool:
+            before = bound.setdefault(hole, value)
+            same = before is value or before == value
+            return same and (test is None or test(draft, value))
+
+        return binds
     if not isinstance(tree, Applied):
         return lambda draft, value, bound: (
             draft.is_constant(value) and is_number(draft.uniform(value), tree)
