@@ -16,7 +16,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.types import GraphError
 from autofuse.simplify import RULES
 from autofuse.simplify.draft import Draft
-from autofuse.simplify.patterns import Applied, Hole, Identity, Rewriting, Tree, holes, ops
+from autofuse.simplify.patterns import Applied, Hole, Identity, OpTree, Rewriting, holes, ops
 
 x, y = holes("x y")
 add, sub, mul, neg = ops("add sub mul neg")
@@ -31,7 +31,7 @@ SAID: dict[str, list[dict[str, object]]] = {
 FILLED = ("input", "exp", "constant")
 
 
-def named(tree: Tree) -> Iterator[Tree]:
+def named(tree: OpTree) -> Iterator[OpTree]:
     """The tree and all trees in it, operands first."""
     if isinstance(tree, Applied):
         for operand in tree.operands:
@@ -61,7 +61,7 @@ def smallest(identity: Identity, op: str, choice: Choice) -> Graph:
     w, said = Writer(), iter(choice[1])
     filled = {name: fill(w, name, *how) for name, how in choice[0].items()}
 
-    def written(tree: Tree, like: Value | None) -> Value:
+    def written(tree: OpTree, like: Value | None) -> Value:
         if isinstance(tree, Hole):
             return filled[tree.name]
         if isinstance(tree, Applied):

@@ -20,7 +20,7 @@ from autofuse.simplify.facts import (
 )
 from autofuse.simplify.patterns import (
     WHOLE,
-    Bound,
+    Bindings,
     Identity,
     holes,
     is_number,
@@ -103,7 +103,7 @@ def commuted(draft: Draft, at: int) -> Replacement:
     return other if other is not None and other.node < at else None
 
 
-def _rounds_nothing(draft: Draft, bound: Bound) -> bool:
+def _rounds_nothing(draft: Draft, bound: Bindings) -> bool:
     exact = draft.node(bound[WHOLE]).spec.algebra.exact_floats
     return exact or not draft.dtype(bound[WHOLE]).is_float
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autofuse.ops.dtypes import DType
 from autofuse.simplify.draft import Draft
-from autofuse.simplify.patterns import WHOLE, Bound, Identity, holes, ops, rewrite
+from autofuse.simplify.patterns import WHOLE, Bindings, Identity, holes, ops, rewrite
 
 # Bits of the whole numbers that a float has all of.
 MANTISSA = {DType.F64: 53, DType.F32: 24, DType.F16: 11, DType.BF16: 8}
@@ -30,12 +30,12 @@ def keeps(narrow: DType, wide: DType) -> bool:
     return bits <= room and (wide.is_signed or not narrow.is_signed)
 
 
-def _there(draft: Draft, bound: Bound) -> bool:
+def _there(draft: Draft, bound: Bindings) -> bool:
     """Whether the value already has the type that it is made into."""
     return draft.dtype(bound["x"]) is draft.dtype(bound[WHOLE])
 
 
-def _keeps_all(draft: Draft, bound: Bound) -> bool:
+def _keeps_all(draft: Draft, bound: Bindings) -> bool:
     """Whether the conversion in between loses nothing that the last one does not."""
     source, middle, target = (draft.dtype(bound[name]) for name in ("x", "between", WHOLE))
     if not keeps(source, middle):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autofuse.graph.types import Value
 from autofuse.ops.views import reshape_groups
 from autofuse.simplify.draft import Draft
-from autofuse.simplify.patterns import WHOLE, Bound, Identity, holes, ops, rewrite
+from autofuse.simplify.patterns import WHOLE, Bindings, Identity, holes, ops, rewrite
 from autofuse.simplify.rules import Replacement, rule
 
 Shape = tuple[int, ...]
@@ -26,7 +26,7 @@ def nothing_moved(draft: Draft, at: int) -> Replacement:
     return source if still and not turned and not others else None
 
 
-def _in_shape(draft: Draft, bound: Bound) -> bool:
+def _in_shape(draft: Draft, bound: Bindings) -> bool:
     return draft.shape(bound["x"]) == draft.shape(bound[WHOLE])
 
 

@@ -21,10 +21,10 @@ from autofuse.simplify.facts import is_uniform
 from autofuse.simplify.rules import Replacement, Simplification, any_of, register
 
 # What holes stand for, by name, and under WHOLE the value that is to be replaced.
-Bound = dict[str, Value]
+Bindings = dict[str, Value]
 WHOLE = ""
 Holds = Callable[[Draft, Value], bool]
-Fits = Callable[[Draft, Value, Bound], bool]
+Matcher = Callable[[Draft, Value, Bindings], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Applied:
     has the attributes of the node that is replaced, if that is of the same op, else none."""
 
     op: str
-    operands: tuple[Tree, ...]
+    operands: tuple[OpTree, ...]
     name: str = ""
 
     def named(self, name: str) -> Applied:
@@ -52,10 +52,10 @@ class Applied:
 
 
 # A number stands for an array of it, in the type of the whole; zeros have a sign if it is a float.
-Tree = Hole | Applied | bool | int | float
+OpTree = Hole | Applied | bool | int | float
 
 
-def _applied(op: str, *operands: Tree) -> Applied:
+def _applied(op: str, *operands: OpTree) -> Applied:
     return Applied(op, operands)
 
 
@@ -77,8 +77,8 @@ class Identity:
     `same_op` may be. Equal to the last bit, unless not `exact`: the two round otherwise."""
 
     before: Applied
-    after: Tree
-    when: Callable[[Draft, Bound], bool] | None = None
+    after: OpTree
+    when: Callable[[Draft, Bindings], bool] | None = None
     of: Callable[[OpSpec], bool] | None = None
     exact: bool = True
 
@@ -96,16 +96,16 @@ def _orders(tree: Applied, op: str) -> list[Applied]:
     return list(dict.fromkeys(found))
 
 
-def _may_move(tree: Tree) -> bool:
+def _may_move(tree: OpTree) -> bool:
     return isinstance(tree, Applied) or (isinstance(tree, Hole) and tree.test is not is_uniform)
 
 
-def _fits(tree: Tree) -> Fits:
+def _fits(tree: OpTree) -> Matcher:
     """Whether a value fits a tree; it binds the holes. What is asked quickly is asked first."""
     if isinstance(tree, Hole):
         hole, test = tree.name, tree.test
 
-        def binds(draft: Draft, value: Value, bound: Bound) -> bool:
+        def binds(draft: Draft, value: Value, bound: Bindings) -> bool:
             before = bound.setdefault(hole, value)
             same = before is value or before == value
             return same and (test is None or test(draft, value))
@@ -119,7 +119,7 @@ def _fits(tree: Tree) -> Fits:
     quick = sorted(enumerate(tree.operands), key=lambda each: _QUICK.get(type(each[1]), 1))
     parts = [(k, _fits(operand)) for k, operand in quick]
 
-    def fits(draft: Draft, value: Value, bound: Bound) -> bool:
+    def fits(draft: Draft, value: Value, bound: Bindings) -> bool:
         node = draft[value.node]
         if node.op != op or len(node.inputs) != count:
             return False
@@ -142,7 +142,7 @@ def is_number(found: np.generic | None, wanted: int | float | bool) -> bool:
     return bool(found == wanted)
 
 
-def built(draft: Draft, tree: Tree, bound: Bound) -> Value:
+def built(draft: Draft, tree: OpTree, bound: Bindings) -> Value:
     """The value of a tree whose holes stand for these values."""
     if isinstance(tree, Hole):
         return bound[tree.name]
@@ -159,7 +159,7 @@ class Rewriting:
 
     def __init__(self, identities: tuple[Identity, ...]) -> None:
         self.identities = identities
-        self._by_op: dict[str, list[tuple[int, str, Fits, Identity]]] = {}
+        self._by_op: dict[str, list[tuple[int, str, Matcher, Identity]]] = {}
 
     def __call__(self, draft: Draft, at: int) -> Replacement:
         op, inputs = draft[at].op, draft[at].inputs
@@ -173,7 +173,7 @@ class Rewriting:
                 return built(draft, each.after, bound)
         return None
 
-    def _cases(self, op: str) -> Iterator[tuple[int, str, Fits, Identity]]:
+    def _cases(self, op: str) -> Iterator[tuple[int, str, Matcher, Identity]]:
         """Trees of an op, and an operand that is of another op in each, "" where none is."""
         for each in self.identities:
             if each.before.op == op if each.of is None else each.of(spec_of(op)):
