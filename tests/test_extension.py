@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import test_baselines
 import test_op_bodies
-import test_simplify
 from batching import Case, build, verdict
 from cli_tools import call, refused
 from emulation import library_of, one_kernel, run_kernel
 from expr_eval import draw
 from extending import EXTENSIONS, HERE, ROOT, extended
 from scipy import special
+from simplify_cases import check_on_special_numbers
 from test_layers import SOURCES as FILES
 from test_layers import circle_of_imports, violations
 from test_ops_on_cpu import LAUNCHES, one_op, whole
@@ -163,7 +163,7 @@ def test_a_simplification_is_applied_told_and_gone() -> None:
         assert simplify(found.graph).steps == ()
         (node,) = (n for n in found.graph.nodes if len(n.inputs) == 2)
         assert node.op == "mul"
-        test_simplify.check_on_special_numbers(graph, found.graph, close=False)
+        check_on_special_numbers(graph, found.graph, close=False)
     assert simplify(graph).steps == ()
 
 

@@ -25,7 +25,6 @@ from autofuse.graph import (
     text,
     verify,
 )
-from autofuse.graph.surgery.order import CycleError, stable_order
 from autofuse.ops import DType, GraphError, TensorType
 from autofuse.ops.types import Literal
 
@@ -332,10 +331,3 @@ def test_literals_are_compared_by_bits() -> None:
     assert [n.op for n in g.nodes] == ["constant", "add"]
     assert "sha256:" in text(g)
     assert Literal.of(np.asarray(0.0), F32) != Literal.of(np.asarray(-0.0), F32)
-
-
-def test_order_is_stable_and_names_a_member_of_a_circle() -> None:
-    assert stable_order([(), (3,), (), (2,)]) == [0, 2, 3, 1]
-    with pytest.raises(CycleError) as caught:
-        stable_order([(2,), (), (3,), (2,)])
-    assert caught.value.member in (2, 3)

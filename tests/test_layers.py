@@ -16,7 +16,7 @@ FILE_LINES, FUNCTION_LINES, HARD_LINES = 400, 40, 80
 LONG_SHARE = 0.01
 
 # What each room may import, besides itself. "autofuse" are the public names in its __init__.
-BASE = {"errors", "limits", "ops", "patience"}
+BASE = {"errors", "limits", "ops", "order", "patience"}
 TO_PLAN = BASE | {"graph", "plan"}
 TO_COST = TO_PLAN | {"cost"}
 TO_BACKENDS = TO_PLAN | {"kernel", "records", "backends"}
@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "errors": set(),
     "faults": {"errors"},
     "limits": set(),
+    "order": set(),
     "patience": set(),
     "version": set(),
     "units": set(),
@@ -50,9 +51,9 @@ MAY_IMPORT = {
     "kernel": TO_PLAN,
     "backends": TO_BACKENDS,
     "measure": TO_MEASURE,
-    "cover": {"errors"},
+    "cover": {"errors", "order"},
     "search": {"errors"},
-    "report": {"errors", "records", "units"},
+    "report": {"errors", "order", "records", "units"},
     "search_spaces": TO_COST | {"kernel", "enumerate"},
     "tuning_db": {"errors", "records"},
     "devices": TO_MEASURE | {"search_spaces"},

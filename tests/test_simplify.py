@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from random_graphs import ALL_MOVES, random_graph
-from simplify_cases import CASES, Case, Writer, graph_of
+from simplify_cases import CASES, Case, Writer, check_on_special_numbers, graph_of
 from simplify_guard_cases import GUARDS, KEPT
 from simplify_layout_cases import LAYOUTS
 from simplify_loop_cases import LOOPS
@@ -31,7 +31,6 @@ from autofuse.simplify.refused import REFUSED
 
 EVERY = [*CASES, *GUARDS, *MOVES, *LAYOUTS, *LOOPS, *UPDATES, *WHILES]
 PAGE = Path(__file__).parent.parent / "docs" / "simplifications.md"
-SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.1, -2.5, 3.0, 1e-30, 1e30]
 
 
 def number_cases() -> Iterator[object]:
@@ -43,7 +42,7 @@ def number_cases() -> Iterator[object]:
 
 def test_every_rule_has_a_case_and_a_source() -> None:
     assert {case.rule for case in EVERY} == set(RULES)
-    assert all(each.source and each.apply.__doc__ for each in RULES.values())
+    assert all(each.source and each.does for each in RULES.values())
     assert len({each.family for each in RULES.values()}) >= 14
 
 
@@ -56,42 +55,12 @@ def test_a_program_becomes_the_simpler_one(case: Case) -> None:
     assert simplify(after).steps == (), "what it becomes is the normal form"
 
 
-def special_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
-    """Numbers that rules must not trip over, and others."""
-    rng, made = np.random.default_rng(seed), []
-    for kind in graph.input_types:
-        if kind.dtype.is_float:
-            numbers = rng.choice(np.array(SPECIAL), kind.shape)
-        elif kind.dtype is DType.BOOL:
-            numbers = rng.integers(0, 2, kind.shape)
-        else:
-            info = np.iinfo(kind.dtype.numpy)
-            numbers = rng.choice(np.array([0, 1, 3, 8, info.max, info.min]), kind.shape)
-        made.append(np.asarray(numbers).astype(kind.dtype.numpy))
-    return made
-
-
 @pytest.mark.parametrize("case", number_cases())
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_nothing_changes_for_any_number(case: Case) -> None:
     """NaN, infinities and signs of zeros included; close where a rule may round otherwise."""
     before = canonical(graph_of(case.inputs, case.before))
     check_on_special_numbers(before, simplify(before).graph, case.close)
-
-
-def check_on_special_numbers(before: Graph, after: Graph, close: bool) -> None:
-    """Two graphs compute the same of any number, NaN and infinities included."""
-    for seed in range(8):
-        inputs = special_inputs(before, seed)
-        for wanted, found in zip(evaluate(before, inputs), evaluate(after, inputs), strict=True):
-            if close:
-                np.testing.assert_allclose(found, wanted, rtol=1e-12)
-            else:
-                np.testing.assert_array_equal(found, wanted)
-                if wanted.dtype.kind == "f":
-                    known = ~np.isnan(wanted)
-                    signs = np.signbit(found) == np.signbit(wanted)
-                    assert signs[known].all()
 
 
 @pytest.mark.parametrize("name", KEPT)

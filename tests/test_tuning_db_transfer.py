@@ -12,7 +12,7 @@ from databases import Databases
 from tuning_records import ENV, WORKLOAD, event, filled, kernel, measurement, result
 
 from tuning_db import DatabaseError, Store
-from tuning_db.transfer import copy_live, export_lines, import_lines
+from tuning_db.transfer import export_lines, import_lines
 
 NEWER_DRIVER = replace(ENV, stale=(("driver", "6"), ("power", "90")))
 
@@ -116,21 +116,6 @@ def test_a_malformed_line_imports_nothing(store: Store, databases: Databases) ->
             assert not any(copy.counts().values())
         with pytest.raises(DatabaseError, match="line 1: the export is empty"):
             import_lines(copy, [])
-
-
-def test_a_live_database_is_copied(sqlite_store: Store, tmp_path: Path) -> None:
-    store = sqlite_store
-    filled(store)
-    with store.writing():
-        copy_live(store, tmp_path / "copy.db")
-    with Store.open(tmp_path / "copy.db") as copy:
-        assert list(export_lines(copy)) == list(export_lines(store))
-    with pytest.raises(DatabaseError, match="already exists"):
-        copy_live(store, tmp_path / "copy.db")
-    with pytest.raises(DatabaseError, match="cannot be used"):
-        copy_live(store, tmp_path / "nowhere" / "copy.db")
-    names = sorted(p.name for p in tmp_path.iterdir() if "part" in p.name)
-    assert names == []
 
 
 def test_sessions_of_a_strategy_that_is_gone_are_read(tmp_path: Path) -> None:

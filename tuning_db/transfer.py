@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
-from pathlib import Path
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session as Transaction
@@ -15,8 +11,6 @@ from autofuse import records as r
 from tuning_db import kernels, lines, queries, rows, union
 from tuning_db import models as m
 from tuning_db.checked import checked, identified
-from tuning_db.engine import translated
-from tuning_db.errors import DatabaseError
 from tuning_db.store import Store
 from tuning_db.union import Vet, as_it_is
 
@@ -46,30 +40,6 @@ def import_lines(store: Store, texts: Iterable[str], vet: Vet = as_it_is) -> dic
 def merge(store: Store, other: Store, vet: Vet = as_it_is) -> dict[str, int]:
     """Add what another database has and this one does not, as `import_lines` does."""
     return import_lines(store, export_lines(other), vet)
-
-
-def copy_live(store: Store, path: str | os.PathLike[str]) -> None:
-    """Copy a SQLite database that may be in use to a new file.
-
-    Raises DatabaseError if the file exists or the database is not SQLite.
-    """
-    if store.engine.dialect.name != "sqlite":
-        raise DatabaseError("only a SQLite database can be copied; export it instead")
-    target = Path(path)
-    if target.exists():
-        raise DatabaseError(f"file {target} already exists")
-    part = target.with_name(f"{target.name}.part-{rows.new_uid()}")
-    with translated(str(target)):
-        source = store.engine.raw_connection()
-        try:
-            with closing(sqlite3.connect(part)) as copy:
-                connection = source.driver_connection
-                assert isinstance(connection, sqlite3.Connection)
-                connection.backup(copy)
-            part.rename(target)
-        finally:
-            source.close()
-            part.unlink(missing_ok=True)
 
 
 def written(line: lines.Line) -> str:

@@ -6,13 +6,14 @@ path between agrees. One result per group; no cost model.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 
 from autofuse.baselines.base import BaselineResult
 from autofuse.baselines.merging import Fusing, MergeRefusal
 from autofuse.graph.types import Graph
 from autofuse.ops.spec import Family
+from autofuse.order import closure
 from autofuse.patience import look
 from autofuse.plan.fusion.clusters import UnionFind
 
@@ -112,14 +113,11 @@ class Dominators:
 
     def path(self, source: int, sink: int) -> list[int]:
         """Nodes after `source` on the ways to `sink`, the sink last."""
-        seen: set[int] = set()
-        stack = [user for user, _ in self.next[source]]
-        while stack:
-            at = stack.pop()
-            if at not in seen and at != sink:
-                seen.add(at)
-                stack += [user for user, _ in self.next[at]]
-        return [*sorted(seen), sink]
+
+        def after(at: int) -> Iterator[int]:
+            return (user for user, _ in self.next[at] if user != sink)
+
+        return [*sorted(closure(after(source), after)), sink]
 
 
 class _Fuser:

@@ -13,6 +13,7 @@ from autofuse.cost.amounts import Work
 from autofuse.cost.bounds import Calibration
 from autofuse.cost.work import group_work
 from autofuse.graph.types import Graph, Value
+from autofuse.order import closure
 from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.parameters import HALO
 from autofuse.plan.schedules.forms import Form
@@ -89,13 +90,12 @@ def _times_in_tiles(graph: Graph, form: Form, rows: int) -> dict[int, float]:
 
 def _between(graph: Graph, form: Form, value: Value, kept: Collection[Value]) -> set[int]:
     """The nodes that a value is computed by, from kept values on."""
-    inside, found, stack = frozenset(form.nodes), {value.node}, [value.node]
-    while stack:
-        for x in graph[stack.pop()].inputs:
-            if x.node in inside and x not in kept and x.node not in found:
-                found.add(x.node)
-                stack.append(x.node)
-    return found
+    inside = frozenset(form.nodes)
+
+    def near(n: int) -> Iterator[int]:
+        return (x.node for x in graph[n].inputs if x.node in inside and x not in kept)
+
+    return closure((value.node,), near)
 
 
 def _rows_of(form: Form, kept: HaloRows, rows: int) -> int:

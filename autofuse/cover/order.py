@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from autofuse.cover.components import components
+from autofuse.order import closure
 
 Values = tuple[int, ...]
 
@@ -74,16 +75,10 @@ def cheap_plan(
                 total[reader] += at
                 if not missing[reader]:
                     heapq.heappush(heap, (total[reader], reader))
-    chosen: set[int] = set()
-    asked = list(wanted)
-    while asked:
-        v = asked.pop()
-        if v not in writer:
-            return None
-        if writer[v] not in chosen:
-            chosen.add(writer[v])
-            asked += reads[writer[v]]
-    return run_order(reads, writes, chosen).order
+    needed = closure(wanted, lambda v: reads[writer[v]] if v in writer else ())
+    if not writer.keys() >= needed:
+        return None
+    return run_order(reads, writes, {writer[v] for v in needed}).order
 
 
 def waiting_values(

@@ -15,6 +15,7 @@ from autofuse.cover.components import components
 from autofuse.cover.order import Values, run_order
 from autofuse.cover.protocol import CoverProblem
 from autofuse.errors import AutofuseError
+from autofuse.order import closure
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +110,8 @@ def _needed(
     a piece.
     """
     writers = _writers(writes, pieces)
-    needed, used = set(required), set[int]()
-    work = list(required)
-    while work:
-        for p in writers.get(work.pop(), ()):
-            if p in used:
-                continue
-            used.add(p)
-            fresh = [v for v in reads[p] if v not in needed]
-            needed.update(fresh)
-            work.extend(fresh)
-    return sorted(used), needed
+    needed = closure(required, lambda v: (r for p in writers.get(v, ()) for r in reads[p]))
+    return sorted({p for v in needed for p in writers.get(v, ())}), needed
 
 
 def _forced(

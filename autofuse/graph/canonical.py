@@ -15,6 +15,7 @@ from autofuse.graph.surgery.handed import constants_outside
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.source import is_scalar_constant
 from autofuse.ops.types import Attrs, Literal, TensorType, make_attrs
+from autofuse.order import post_order
 
 
 def canonical(graph: Graph) -> Graph:
@@ -31,7 +32,13 @@ def canonical(graph: Graph) -> Graph:
     for i in graph.inputs:
         renamed[i] = len(nodes)
         nodes.append(graph[i])
-    for i in _post_order(graph, [v.node for v in graph.outputs], renamed):
+
+    def before(i: int) -> Iterator[int]:
+        return (v.node for v in graph[i].inputs)
+
+    for i in post_order((v.node for v in graph.outputs), before):
+        if i in renamed:
+            continue
         node = graph[i]
         operands = tuple(Value(renamed[v.node], v.index) for v in node.inputs)
         key = (node.op, operands, _canonical_attrs(node.attrs))
@@ -45,29 +52,6 @@ def canonical(graph: Graph) -> Graph:
 
 def _canonical_attrs(attrs: Attrs) -> Attrs:
     return tuple((k, canonical(v) if isinstance(v, Graph) else v) for k, v in attrs)
-
-
-def _post_order(
-    graph: Graph,
-    roots: Sequence[int],
-    done: Collection[int],
-    within: Collection[int] | None = None,
-) -> Iterator[int]:
-    """Nodes that `roots` need, each once and after its operands; `done` nodes are left out, and
-    so are those not `within`.
-
-    Iterative, because chains are thousands of nodes long.
-    """
-    seen = set(done)
-    stack = [(root, False) for root in reversed(roots)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            yield node
-        elif node not in seen and (within is None or node in within):
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend((v.node, False) for v in reversed(graph[node].inputs))
 
 
 def text(graph: Graph) -> str:
@@ -194,7 +178,12 @@ def group_digest(graph: Graph, nodes: Collection[int], outputs: Sequence[Value])
     inside = _with_constants(graph, nodes)
     marks = _marks(graph, inside, outputs)
     ordered = sorted(outputs, key=lambda v: (marks[v.node], v.index, v))
-    walk = tuple(_post_order(graph, [v.node for v in ordered], (), within=set(inside)))
+    within = set(inside)
+
+    def before(i: int) -> Iterator[int]:
+        return (v.node for v in graph[i].inputs if v.node in within)
+
+    walk = tuple(post_order((v.node for v in ordered), before))
     members = set(walk)
     reads = dict.fromkeys(v for i in walk for v in graph[i].inputs if v.node not in members)
     return digest(_extract(graph, walk, ordered, tuple(reads)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 
+from autofuse.order import depths, stable_order
 from autofuse.report.model import ReportError
 from autofuse.report.svg import GROUPS, drawing, label, path, tag, words
 
@@ -105,24 +105,13 @@ def by_kernel(
 
 def layers(ids: Sequence[int], pairs: Iterable[tuple[int, int]]) -> dict[int, int]:
     """For each id the length of the longest path that ends there. Raises ReportError on a cycle."""
-    users: dict[int, list[int]] = {one: [] for one in ids}
-    waits = dict.fromkeys(ids, 0)
+    before: dict[int, list[int]] = {one: [] for one in ids}
     for source, target in pairs:
-        users[source].append(target)
-        waits[target] += 1
-    depth = {one: 0 for one in ids if waits[one] == 0}
-    ready = list(depth)
-    heapify(ready)
-    while ready:
-        one = heappop(ready)
-        for user in users[one]:
-            depth[user] = max(depth.get(user, 0), depth[one] + 1)
-            waits[user] -= 1
-            if waits[user] == 0:
-                heappush(ready, user)
-    if any(waits.values()):
+        before[target].append(source)
+    order = stable_order(ids, before.__getitem__)
+    if len(order) < len(ids):
         raise ReportError("the plan cannot be drawn: its boxes depend on each other in a circle")
-    return depth
+    return depths(order, before.__getitem__)
 
 
 def _check(boxes: Sequence[Box], edges: Sequence[Edge]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autofuse.ops.dtypes import DType
 from autofuse.simplify.draft import Draft
-from autofuse.simplify.rules import Replacement, rule
+from autofuse.simplify.patterns import WHOLE, Bindings, Identity, holes, ops, rewrite
 
 # Bits of the whole numbers that a float has all of.
 MANTISSA = {DType.F64: 53, DType.F32: 24, DType.F16: 11, DType.BF16: 8}
@@ -30,36 +30,38 @@ def keeps(narrow: DType, wide: DType) -> bool:
     return bits <= room and (wide.is_signed or not narrow.is_signed)
 
 
-@rule("cast-of-cast", "XLA SimplifyFPConversions, convert(convert(A)); LLVM InstCombine; "
-      "Inductor pointless_convert", "cast")  # fmt: skip
-def cast_of_cast(draft: Draft, at: int) -> Replacement:
-    """A conversion to the own dtype is none; one to a dtype that has all the numbers makes no
-    difference to the next."""
-    node = draft[at]
-    inner, target = node.inputs[0], node.types[0].dtype
-    if draft.dtype(inner) is target:
-        return inner
-    if not draft.is_op(inner, "cast"):
-        return None
-    x = draft.operand(inner)
-    source, middle = draft.dtype(x), draft.dtype(inner)
+def _there(draft: Draft, bound: Bindings) -> bool:
+    """Whether the value already has the type that it is made into."""
+    return draft.dtype(bound["x"]) is draft.dtype(bound[WHOLE])
+
+
+def _keeps_all(draft: Draft, bound: Bindings) -> bool:
+    """Whether the conversion in between loses nothing that the last one does not."""
+    source, middle, target = (draft.dtype(bound[name]) for name in ("x", "between", WHOLE))
     if not keeps(source, middle):
-        return None
+        return False
     # Whole numbers wrap on their way to others, but a float in between saturates.
     saturates = middle.is_float and not source.is_float and target.is_int
-    if saturates and not keeps(source, target):
-        return None
-    return x if source is target else draft.add("cast", x, dtype=str(target))
+    return not saturates or keeps(source, target)
 
 
-@rule(
-    "bitcast-of-bitcast", "XLA AlgebraicSimplifier bitcast-convert(bitcast-convert(A))", "bitcast"
-)
-def bitcast_of_bitcast(draft: Draft, at: int) -> Replacement:
-    """The same bits, whatever they were called in between."""
-    node = draft[at]
-    inner, target = node.inputs[0], node.types[0].dtype
-    source = draft.operand(inner) if draft.is_op(inner, "bitcast") else inner
-    if draft.dtype(source) is target:
-        return source
-    return None if source == inner else draft.add("bitcast", source, dtype=str(target))
+(x,) = holes("x")
+cast, bitcast = ops("cast bitcast")
+
+rewrite(
+    "casts", "cast-of-cast", "XLA SimplifyFPConversions, convert(convert(A)); LLVM InstCombine; "
+    "Inductor pointless_convert",
+    "A conversion to the own dtype is none; one to a dtype that has all the numbers makes no "
+    "difference to the next.",
+    Identity(cast(x), x, _there),
+    Identity(cast(cast(x).named("between")), x,
+             lambda draft, bound: _there(draft, bound) and _keeps_all(draft, bound)),
+    Identity(cast(cast(x).named("between")), cast(x), _keeps_all),
+)  # fmt: skip
+rewrite(
+    "casts", "bitcast-of-bitcast", "XLA AlgebraicSimplifier bitcast-convert(bitcast-convert(A))",
+    "The same bits, whatever they were called in between.",
+    Identity(bitcast(x), x, _there),
+    Identity(bitcast(bitcast(x)), x, _there),
+    Identity(bitcast(bitcast(x)), bitcast(x)),
+)  # fmt: skip

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from autofuse.graph.types import Value
+from autofuse.ops.algebra import ALGEBRA
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import OpSpec
 from autofuse.ops.types import OpCall, TensorType
 from autofuse.simplify.arithmetic import truth
 from autofuse.simplify.draft import Draft
-from autofuse.simplify.facts import bounds
+from autofuse.simplify.facts import bounds, is_float, is_whole
+from autofuse.simplify.patterns import Applied, Identity, holes, ops, rewrite, same_op
 from autofuse.simplify.rules import Replacement, rule
 
 
@@ -18,34 +20,41 @@ def _compares(spec: OpSpec) -> bool:
     return spec.algebra.on_equals is not None
 
 
-@rule(
-    "compared-with-itself",
+def _always(spec: OpSpec) -> bool:
+    """Whether a comparison of whole numbers with themselves is true."""
+    return spec.algebra.on_equals is True
+
+
+def _never(spec: OpSpec) -> bool:
+    """Whether a comparison with itself is false, of NaN too."""
+    return spec.algebra.on_equals is False and spec.name != "ne"
+
+
+x, y = holes("x y")
+ne, eq, le, ge, isnan, not_, both = ops("ne eq le ge isnan not and")
+
+rewrite(
+    "comparisons", "compared-with-itself",
     "XLA AlgebraicSimplifier eq(A, A), lt(A, A); LLVM InstSimplify",
-    _compares,
-)
-def compared_with_itself(draft: Draft, at: int) -> Replacement:
-    """Of whole numbers what the op says; x != x of floats -> isnan(x); x < x is never true."""
-    node = draft[at]
-    x, y = node.inputs
-    if x != y:
-        return None
-    equal = node.spec.algebra.on_equals
-    if not draft.dtype(x).is_float or (not equal and node.op != "ne"):
-        return truth(draft, bool(equal), node.types[0])
-    test = draft.add("isnan", x)
-    return test if node.op == "ne" else draft.add("not", test)
-
-
-@rule("opposite-comparison", "XLA AlgebraicSimplifier not(Compare); LLVM InstCombine", "not")
-def opposite_comparison(draft: Draft, at: int) -> Replacement:
-    """not(x < y) -> x >= y, where x is no float: with NaN both are false. != and == always."""
-    inner = draft[at].inputs[0]
-    algebra = draft.node(inner).spec.algebra
-    if not algebra.opposite:
-        return None
-    if draft.dtype(draft.operand(inner)).is_float and not algebra.exact_floats:
-        return None
-    return draft.add(algebra.opposite, *draft[inner.node].inputs)
+    "Of whole numbers what the op says; x != x of floats -> isnan(x); x < x is never true.",
+    Identity(ne(x.where(is_float), x), isnan(x)),
+    Identity(ne(x.where(is_whole), x), False),
+    Identity(same_op(x, x), False, of=_never),
+    Identity(same_op(x.where(is_whole), x), True, of=_always),
+    Identity(same_op(x.where(is_float), x), not_(isnan(x)), of=_always),
+)  # fmt: skip
+rewrite(
+    "comparisons", "opposite-comparison", "XLA AlgebraicSimplifier not(Compare); LLVM InstCombine",
+    "not(x < y) -> x >= y, where x is no float: with NaN both are false. != and == always.",
+    *(
+        Identity(
+            not_(Applied(op, (x if algebra.exact_floats else x.where(is_whole), y))),
+            Applied(algebra.opposite, (x, y)),
+        )
+        for op, algebra in ALGEBRA.items()
+        if algebra.opposite
+    ),
+)  # fmt: skip
 
 
 @rule("decided-comparison", "LLVM ConstantRange / CorrelatedValuePropagation", _compares)
@@ -155,12 +164,8 @@ def shifted_comparison(draft: Draft, at: int) -> Replacement:
 _CLOSED = {"lt": ("le", 1), "ge": ("gt", 1)}
 
 
-@rule("both-limits", "LLVM InstCombine foldAndOfICmps", "and")
-def both_limits(draft: Draft, at: int) -> Replacement:
-    """x >= y and x <= y -> x == y, of whole numbers."""
-    one, other = draft[at].inputs
-    found = {draft.node(v).op: draft.node(v).inputs for v in (one, other)}
-    if set(found) != {"le", "ge"} or found["le"] != found["ge"]:
-        return None
-    whole = not draft.dtype(found["le"][0]).is_float
-    return draft.add("eq", *found["le"]) if whole else None
+rewrite(
+    "comparisons", "both-limits", "LLVM InstCombine foldAndOfICmps",
+    "x >= y and x <= y -> x == y, of whole numbers.",
+    Identity(both(le(x.where(is_whole), y), ge(x, y)), eq(x, y)),
+)  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from autofuse.ops import spec
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family
 from autofuse.ops.types import Attrs, GraphError, Literal, OpCall, TensorType, make_attrs
+from autofuse.order import post_order
 from autofuse.simplify.constants import Constants
 
 Shape = tuple[int, ...]
@@ -315,7 +316,8 @@ class Draft:
 
     def numbers(self) -> list[int]:
         """All nodes, operands first."""
-        return list(_post_order(self, [*self.inputs, *(v.node for v in self.outputs)]))
+        roots = (*self.inputs, *(v.node for v in self.outputs))
+        return list(post_order(roots, lambda n: [v.node for v in self._nodes[n].inputs]))
 
     @property
     def made(self) -> int:
@@ -335,17 +337,3 @@ def _followed(value: Value, moved: dict[int, tuple[Value, ...]]) -> Value:
     while value.node in moved:
         value = moved[value.node][value.index]
     return value
-
-
-def _post_order(draft: Draft, roots: Iterable[int]) -> Iterator[int]:
-    """Nodes that `roots` need, each once and after its operands."""
-    seen: set[int] = set()
-    stack = [(root, False) for root in reversed(list(roots))]
-    while stack:
-        number, ready = stack.pop()
-        if ready:
-            yield number
-        elif number not in seen:
-            seen.add(number)
-            stack.append((number, True))
-            stack.extend((v.node, False) for v in reversed(draft[number].inputs))

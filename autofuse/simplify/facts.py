@@ -131,3 +131,25 @@ def non_negative(draft: Draft, value: Value, depth: int = DEPTH) -> bool:
     if node.op in _KEEPING_SIGN or node.spec.family is Family.MOVEMENT:
         return all(non_negative(draft, v, depth - 1) for v in _data(draft, value))
     return False
+
+
+def is_uniform(draft: Draft, value: Value) -> bool:
+    """Whether a value is a constant that is the same everywhere."""
+    return draft.uniform(value) is not None
+
+
+def is_float(draft: Draft, value: Value) -> bool:
+    return draft.dtype(value).is_float
+
+
+def is_whole(draft: Draft, value: Value) -> bool:
+    """Whether elements are whole numbers or bools: no NaN, nothing rounds."""
+    return not draft.dtype(value).is_float
+
+
+def is_signed(draft: Draft, value: Value) -> bool:
+    return draft.dtype(value).is_float or draft.dtype(value).is_signed
+
+
+def is_unsigned(draft: Draft, value: Value) -> bool:
+    return draft.dtype(value).is_int and not draft.dtype(value).is_signed

@@ -11,6 +11,7 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.control import is_counted
 from autofuse.ops.types import TensorType, make_attrs
+from autofuse.order import closure
 from autofuse.simplify.draft import Draft
 from autofuse.simplify.rules import Replacement, rule
 
@@ -246,14 +247,8 @@ def unused_state(draft: Draft, at: int) -> Replacement:
 
 def reached(body: Graph, values: Sequence[Value]) -> set[int]:
     """The nodes that values of a body depend on."""
-    found: set[int] = set()
-    stack = [v.node for v in values]
-    while stack:
-        i = stack.pop()
-        if i not in found:
-            found.add(i)
-            stack += [v.node for v in body[i].inputs]
-    return found
+    nodes = body.nodes
+    return closure((v.node for v in values), lambda i: [v.node for v in nodes[i].inputs])
 
 
 def is_alike(loop: LoopParts, later: Value, now: Value) -> bool:

@@ -5,51 +5,40 @@ from __future__ import annotations
 from autofuse.graph.types import Value
 from autofuse.simplify.cuts import fill
 from autofuse.simplify.draft import Draft
+from autofuse.simplify.patterns import Identity, holes, ops, rewrite
 from autofuse.simplify.rules import Replacement, rule
 from autofuse.simplify.written import interval
 
+c, x, y, z, w = holes("c x y z w")
+select, not_, both, either = ops("select not and or")
 
-@rule("decided-select", "XLA AlgebraicSimplifier HandleSelect; LLVM InstSimplify", "select")
-def decided_select(draft: Draft, at: int) -> Replacement:
-    """select(true, x, y) -> x; select(c, x, x) -> x; select(not c, x, y) -> select(c, y, x)."""
-    condition, yes, no = draft[at].inputs
-    if yes == no:
-        return yes
-    found = draft.uniform(condition)
-    if found is not None:
-        return yes if found else no
-    if draft.is_op(condition, "not"):
-        return draft.add("select", draft.operand(condition), no, yes)
-    return None
-
-
-@rule(
-    "select-of-bools", "XLA AlgebraicSimplifier select(a, true, false); LLVM InstCombine", "select"
-)
-def select_of_bools(draft: Draft, at: int) -> Replacement:
-    """select(c, true, false) -> c, select(c, x, false) -> c and x, select(c, true, x) -> c or x."""
-    condition, yes, no = draft[at].inputs
-    if draft.dtype(yes).value != "bool":
-        return None
-    first, second = draft.uniform(yes), draft.uniform(no)
-    if first is not None and second is not None:
-        if first == second:  # two arrays of one value, which nobody may have found equal yet
-            return yes
-        return condition if first else draft.add("not", condition)
-    if second is not None and not second:
-        return draft.add("and", condition, yes)
-    return draft.add("or", condition, no) if first is not None and first else None
-
-
-@rule("select-of-select", "LLVM InstCombine foldSelectOfSelects; Inductor", "select")
-def select_of_select(draft: Draft, at: int) -> Replacement:
-    """select(c, select(c, x, y), z) -> select(c, x, z), and likewise where c does not hold."""
-    condition, *branches = draft[at].inputs
-    found = [
-        draft.operand(v, 1 + k) if draft.is_op(v, "select") and draft.operand(v) == condition else v
-        for k, v in enumerate(branches)
-    ]
-    return draft.add("select", condition, *found) if found != branches else None
+rewrite(
+    "masks", "decided-select", "XLA AlgebraicSimplifier HandleSelect; LLVM InstSimplify",
+    "select(true, x, y) -> x; select(c, x, x) -> x; select(not c, x, y) -> select(c, y, x).",
+    Identity(select(c, x, x), x),
+    Identity(select(True, x, y), x),
+    Identity(select(False, x, y), y),
+    Identity(select(not_(c), x, y), select(c, y, x)),
+)  # fmt: skip
+rewrite(
+    "masks", "select-of-bools",
+    "XLA AlgebraicSimplifier select(a, true, false); LLVM InstCombine",
+    "select(c, true, false) -> c, select(c, x, false) -> c and x, select(c, true, x) -> c or x.",
+    Identity(select(c, True, False), c),
+    Identity(select(c, False, True), not_(c)),
+    # Two arrays of one value, which nobody may have found equal yet.
+    Identity(select(c, True, True), True),
+    Identity(select(c, False, False), False),
+    Identity(select(c, x, False), both(c, x)),
+    Identity(select(c, True, x), either(c, x)),
+)  # fmt: skip
+rewrite(
+    "masks", "select-of-select", "LLVM InstCombine foldSelectOfSelects; Inductor",
+    "select(c, select(c, x, y), z) -> select(c, x, z), and likewise where c does not hold.",
+    Identity(select(c, select(c, x, y), select(c, z, w)), select(c, x, w)),
+    Identity(select(c, select(c, x, y), z), select(c, x, z)),
+    Identity(select(c, x, select(c, y, z)), select(c, x, z)),
+)  # fmt: skip
 
 
 def _run(draft: Draft, mask: Value, holds: bool = True) -> tuple[int, int, int] | None:

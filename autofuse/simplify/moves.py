@@ -5,6 +5,7 @@ from __future__ import annotations
 from autofuse.graph.types import Value
 from autofuse.ops.views import reshape_groups
 from autofuse.simplify.draft import Draft
+from autofuse.simplify.patterns import WHOLE, Bindings, Identity, holes, ops, rewrite
 from autofuse.simplify.rules import Replacement, rule
 
 Shape = tuple[int, ...]
@@ -25,14 +26,20 @@ def nothing_moved(draft: Draft, at: int) -> Replacement:
     return source if still and not turned and not others else None
 
 
-@rule("reshape-of-reshape", "XLA AlgebraicSimplifier HandleReshape; Inductor pointless_view_pair",
-      "reshape")  # fmt: skip
-def reshape_of_reshape(draft: Draft, at: int) -> Replacement:
-    """reshape(reshape(x)) -> reshape(x)."""
-    inner = draft[at].inputs[0]
-    if not draft.is_op(inner, "reshape"):
-        return None
-    return draft.reshape(draft.operand(inner), draft[at].types[0].shape)
+def _in_shape(draft: Draft, bound: Bindings) -> bool:
+    return draft.shape(bound["x"]) == draft.shape(bound[WHOLE])
+
+
+(x,) = holes("x")
+(reshape,) = ops("reshape")
+
+rewrite(
+    "moves", "reshape-of-reshape",
+    "XLA AlgebraicSimplifier HandleReshape; Inductor pointless_view_pair",
+    "reshape(reshape(x)) -> reshape(x).",
+    Identity(reshape(reshape(x)), x, _in_shape),
+    Identity(reshape(reshape(x)), reshape(x)),
+)  # fmt: skip
 
 
 @rule("reshape-of-broadcast", "XLA AlgebraicSimplifier reshape(broadcast(A))", "reshape")

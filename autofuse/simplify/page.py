@@ -31,7 +31,7 @@ def simplifications_page() -> list[str]:
         lines += ["", f"## {family}", "", "| rule | what it does | known as |", "|---|---|---|"]
         for each in RULES.values():
             if each.family == family:
-                does = " ".join((each.apply.__doc__ or "").split()).replace("|", "\\|")
+                does = each.does.replace("|", "\\|")
                 known = each.source.replace("|", "\\|")
                 lines.append(f"| {each.name} | {does} | {known} |")
     lines += _REFUSED.splitlines()

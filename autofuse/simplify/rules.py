@@ -19,22 +19,36 @@ Apply = Callable[[Draft, int], Replacement]
 @dataclass(frozen=True, slots=True)
 class Simplification:
     """One rule. `source` says where it is written down, `wants` whether it is asked about an op,
-    and `apply(draft, node)` gives what has the same value and is nearer to the normal form. A
+    and `apply(draft, node)` gives what has the same value and is nearer to the normal form, which
+    `does` says in a sentence. `family` are the rules that it stands with: the file it is in. A
     `first` rule is asked before all others, and may so keep them from what it knows better."""
 
     name: str
     source: str
     wants: Callable[[OpSpec], bool]
     apply: Apply
+    family: str
+    does: str
     first: bool = False
-
-    @property
-    def family(self) -> str:
-        """The rules that this one stands with: the file it is in."""
-        return self.apply.__module__.rpartition(".")[2]
 
 
 RULES: dict[str, Simplification] = {}
+
+
+def register(rule: Simplification) -> None:
+    """Rules of an op are asked in the order in which they are registered."""
+    if rule.name in RULES:
+        raise ValueError(f"simplification '{rule.name}' is registered twice")
+    RULES[rule.name] = rule
+
+
+def any_of(*ops: str | Callable[[OpSpec], bool]) -> Callable[[OpSpec], bool]:
+    """Whether an op has one of these names, or a predicate accepts it."""
+    names = frozenset(op for op in ops if isinstance(op, str))
+    classes = [op for op in ops if not isinstance(op, str)]
+    if not classes:
+        return lambda spec: spec.name in names
+    return lambda spec: spec.name in names or any(accepts(spec) for accepts in classes)
 
 
 def rule(
@@ -42,13 +56,10 @@ def rule(
 ) -> Callable[[Apply], Apply]:
     """Register the decorated function for ops of these names, or those a predicate accepts."""
 
-    def wants(spec: OpSpec) -> bool:
-        return any(spec.name == op if isinstance(op, str) else op(spec) for op in ops)
-
     def add(apply: Apply) -> Apply:
-        if name in RULES:
-            raise ValueError(f"simplification '{name}' is registered twice")
-        RULES[name] = Simplification(name, source, wants, apply, first)
+        family = apply.__module__.rpartition(".")[2]
+        does = " ".join((apply.__doc__ or "").split())
+        register(Simplification(name, source, any_of(*ops), apply, family, does, first))
         return apply
 
     return add

@@ -15,8 +15,6 @@ from autofuse.search.protocol import Choices, Chooser, Option, Proposal
 from search_spaces.fusion import FusionSpace
 from search_spaces.launch import OWN_CHOICES, LaunchSpace
 
-Stop = Callable[[], bool]
-
 
 def default_candidate(graph: Graph, plan: FusionPlan, space: LaunchSpace, origin: str) -> Candidate:
     """A plan under default launch configurations."""

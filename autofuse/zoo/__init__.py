@@ -26,16 +26,6 @@ SIZES = ("default", "small")
 
 
 @dataclass(frozen=True)
-class ZooWorkload:
-    """One zoo graph; `ranges` maps input names to the values that make sense (None: any)."""
-
-    name: str
-    graph: Graph
-    description: str
-    ranges: dict[str, tuple[float | None, float | None]] = field(hash=False)
-
-
-@dataclass(frozen=True)
 class ZooEntry:
     """A workload family: `make(*parameters[size])` is its graph."""
 
@@ -152,14 +142,3 @@ def zoo_graph(name: str, size: str = "default") -> Graph:
     if name not in ZOO:
         raise AutofuseError(f"unknown zoo workload '{name}' (known: {', '.join(ZOO)})")
     return ZOO[name].builder(size)
-
-
-def zoo_workload(name: str, size: str = "default") -> ZooWorkload:
-    """One zoo workload with its description and input ranges."""
-    graph = zoo_graph(name, size)
-    attrs = [dict(graph[i].attrs) for i in graph.inputs]
-    ranges = {
-        label: (a.get("low"), a.get("high"))
-        for label, a in zip(graph.input_names, attrs, strict=True)
-    }
-    return ZooWorkload(f"zoo:{name}:{size}", graph, ZOO[name].description, ranges)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from autofuse.baselines.inductor.index import Accesses, AffineIndex, Axis, Dep, Term, merged, whole
@@ -16,6 +16,7 @@ from autofuse.baselines.inductor.lowering import (
 )
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.reduction import reduced_axes
+from autofuse.order import closure
 from autofuse.plan.fusion.groups import is_inline
 
 Sizes = tuple[int, ...]
@@ -78,15 +79,11 @@ def loops_of(low: Lowering) -> dict[int, Loops]:
 
 def _wanted(low: Lowering) -> set[int]:
     """Buffers that the graph's results need: one may be inlined everywhere before it is one."""
-    found: set[int] = set()
-    stack = [v.node for v in low.graph.outputs]
-    while stack:
-        at = stack.pop()
-        if at in found or at not in low.buffers:
-            continue
-        found.add(at)
-        stack += [v for v, _, _ in low.body[at].reads]
-    return found
+
+    def near(at: int) -> Iterator[int]:
+        return (n for n, _, _ in low.body[at].reads if n in low.buffers)
+
+    return closure((v.node for v in low.graph.outputs if v.node in low.buffers), near)
 
 
 def _loops(low: Lowering, accesses: Accesses, node: int, order: int) -> Loops:

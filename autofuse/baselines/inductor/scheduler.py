@@ -16,6 +16,7 @@ from autofuse.baselines.inductor.rules import (
 )
 from autofuse.baselines.merging import MergeRefusal
 from autofuse.graph.types import Value
+from autofuse.order import post_order
 from autofuse.patience import look
 from autofuse.plan.fusion.clusters import Clusters
 from autofuse.plan.fusion.partition import with_rematerialised
@@ -87,19 +88,9 @@ class Scheduler:
 
     def _ordered(self) -> list[Loops]:
         """By place in the original order, but after all that is needed."""
-        order: list[Loops] = []
-        done: set[int] = set()
-        stack = [(b, False) for b in sorted(self.loops, key=lambda b: -self.loops[b].orders[0])]
-        while stack:
-            at, ready = stack.pop()
-            if ready:
-                order.append(self.loops[at])
-            elif at not in done:
-                done.add(at)
-                stack.append((at, True))
-                below = sorted(self.clusters.preds(at), reverse=True)
-                stack += [(b, False) for b in below if b not in done]
-        return order
+        roots = sorted(self.loops, key=lambda b: self.loops[b].orders[0])
+        order = post_order(roots, lambda b: sorted(self.clusters.preds(b)))
+        return [self.loops[b] for b in order]
 
     def _pair(self, a: Loops, b: Loops) -> Pair:
         return Pair(self.graph, self.clusters, a, b, shared_bytes(a, b))

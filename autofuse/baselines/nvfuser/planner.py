@@ -10,6 +10,7 @@ from autofuse.baselines.base import BaselineResult
 from autofuse.baselines.merging import Fusing, Rules
 from autofuse.baselines.nvfuser.schedulers import accepting
 from autofuse.graph.types import Graph
+from autofuse.order import depths, post_order
 
 WHOLE, SWEEP, FINAL = "whole-graph", "sweep", "final"
 
@@ -32,17 +33,7 @@ class Segments(Fusing):
 
     def levels(self) -> dict[int, int]:
         """The longest way from an input to each segment, in segments."""
-        found: dict[int, int] = {}
-        stack = [(s, False) for s in sorted(self.members, reverse=True)]
-        while stack:
-            at, ready = stack.pop()
-            below = self.preds(at)
-            if ready:
-                found[at] = max((found[b] + 1 for b in below), default=0)
-            elif at not in found:
-                stack.append((at, True))
-                stack += [(b, False) for b in sorted(below) if b not in found]
-        return found
+        return depths(post_order(self.members, self.preds), self.preds)
 
     def neighbours(self) -> dict[int, list[int]]:
         """Segments that read or feed each one, ascending."""

@@ -9,6 +9,7 @@ from autofuse.baselines.base import Decision, node_label
 from autofuse.baselines.xla.flow import Flow
 from autofuse.baselines.xla.shapes import Fact, fact_of
 from autofuse.graph.types import Graph, Value
+from autofuse.order import post_order
 from autofuse.patience import look
 from autofuse.plan.fusion.clusters import live, reach
 from autofuse.plan.fusion.groups import is_inline, is_source
@@ -146,20 +147,12 @@ class XlaState:
     def post_order(self) -> list[int]:
         """Ids of inputs, array constants and instructions, each after all it reads, as a
         depth-first walk from the graph's outputs meets them."""
-        order: list[int] = []
-        done: set[int] = set()
-        stack = [(self._source(v), False) for v in reversed(self.graph.outputs)]
-        while stack:
-            item, finished = stack.pop()
-            if finished:
-                order.append(item)
-            elif item not in done:
-                done.add(item)
-                stack.append((item, True))
-                if item in self.instrs:
-                    below = (self._source(v) for v in reversed(self.instrs[item].operands))
-                    stack += [(b, False) for b in below if b not in done]
-        return order
+
+        def before(item: int) -> Iterable[int]:
+            read = self.instrs[item].operands if item in self.instrs else ()
+            return map(self._source, read)
+
+        return list(post_order(map(self._source, self.graph.outputs), before))
 
     def _source(self, value: Value) -> int:
         return self.owner.get(value.node, value.node)

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.graph.surgery.order import CycleError, stable_order
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.graph.verify import verify
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import spec_of
 from autofuse.ops.types import Attrs, GraphError, Literal, OpCall, TensorType, make_attrs
+from autofuse.order import on_circle, stable_order
 
 VERSION = 1
 # A name in this form may be referred to as it stands; others are written as labels.
@@ -321,11 +321,11 @@ def _sorted(entries: list[_Entry]) -> list[_Entry]:
         for name, _ in entry.reads:
             if name not in index:
                 raise GraphError(f"{entry.where} reads '{name}', which is not in the file")
-    try:
-        order = stable_order([{index[name] for name, _ in entry.reads} for entry in entries])
-    except CycleError as error:
-        where = entries[error.member].where
-        raise GraphError(f"the graph has a cycle through {where}") from None
+    before = [{index[name] for name, _ in entry.reads} for entry in entries]
+    order = stable_order(range(len(before)), before.__getitem__)
+    if left := sorted({*range(len(before))}.difference(order)):
+        where = entries[on_circle(left, before.__getitem__)].where
+        raise GraphError(f"the graph has a cycle through {where}")
     return [entries[i] for i in order]
 
 

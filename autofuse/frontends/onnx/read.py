@@ -30,6 +30,7 @@ from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType, from_numpy
 from autofuse.ops.types import GraphError
+from autofuse.order import closure
 
 # Run-time inputs whose values may decide shapes: rows of at most so many elements.
 _MOST_DECIDING = 64
@@ -241,12 +242,8 @@ def _deciding(error: UnknownValueError, w: GraphWriter, kept: Mapping[str, int])
     if error.w is not w:
         return FrontendError(str(error), located=True)
     graph = w.build([error.value])
-    reached, stack = set(), [v.node for v in graph.outputs]
-    while stack:
-        at = stack.pop()
-        if at not in reached:
-            reached.add(at)
-            stack += [v.node for v in graph[at].inputs]
+    ends = (v.node for v in graph.outputs)
+    reached = closure(ends, lambda at: (v.node for v in graph[at].inputs))
     names = [name for name, position in kept.items() if graph.inputs[position] in reached]
     types = [graph[graph.inputs[kept[name]]].types[0] for name in names]
     small = all(t.rank <= 1 and t.size <= _MOST_DECIDING for t in types)

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from autofuse.graph.types import Graph, Node, Value
+from autofuse.order import closure
 
 
 def prune(graph: Graph) -> Graph:
     """`graph` without nodes that no output depends on; inputs stay, so positions keep."""
-    needed = set(graph.inputs)
-    stack = [value.node for value in graph.outputs]
-    while stack:
-        at = stack.pop()
-        if at not in needed:
-            needed.add(at)
-            stack += [value.node for value in graph[at].inputs]
-    order = sorted(needed)
+    ends = (*graph.inputs, *(value.node for value in graph.outputs))
+    order = sorted(closure(ends, lambda n: (value.node for value in graph[n].inputs)))
     moved = {old: new for new, old in enumerate(order)}
 
     def renumber(values: tuple[Value, ...]) -> tuple[Value, ...]:

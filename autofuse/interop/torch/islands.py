@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from autofuse.frontends.torch.fx import op_name
+from autofuse.order import closure
 
 if TYPE_CHECKING:
     from torch.fx import Graph, GraphModule, Node
@@ -139,14 +140,8 @@ def _chains(views: Sequence[Node], members: set[Node]) -> set[Node]:
 
 
 def _needed(outputs: Sequence[Node], members: set[Node]) -> set[Node]:
-    found: set[Node] = set()
-    stack = list(outputs)
-    while stack:
-        node = stack.pop()
-        if node in members and node not in found:
-            found.add(node)
-            stack += node.all_input_nodes
-    return found
+    wanted = (node for node in outputs if node in members)
+    return closure(wanted, lambda node: members.intersection(node.all_input_nodes))
 
 
 def joined(

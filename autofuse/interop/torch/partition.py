@@ -13,6 +13,7 @@ from autofuse.cost.bounds import NOMINAL, Calibration
 from autofuse.interop.torch.device import IslandPlace, Places
 from autofuse.interop.torch.options import TorchOptions
 from autofuse.interop.torch.saving import Worth, kept
+from autofuse.order import closure
 from autofuse.tuning.plans import known_peaks
 
 if TYPE_CHECKING:
@@ -102,14 +103,7 @@ def _before_tangents(gm: GraphModule) -> set[Node]:
 
 
 def _needed(roots: Any) -> set[Node]:
-    found: set[Node] = set()
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            stack += node.all_input_nodes
-    return found
+    return closure(roots, lambda node: node.all_input_nodes)
 
 
 def _overwritten(gm: GraphModule) -> set[Node]:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 
 from autofuse.graph.types import Graph, Value
+from autofuse.order import closure
 from autofuse.patience import look
 from autofuse.plan.fusion.groups import is_source, reads
 from autofuse.plan.types import PlanError
@@ -34,22 +35,17 @@ def mask_of(items: Iterable[int]) -> int:
 
 def live(graph: Graph) -> tuple[int, ...]:
     """Nodes that some output depends on and that a kernel has to compute, ascending."""
-    needed = {v.node for v in graph.outputs}
-    for node in range(len(graph.nodes) - 1, -1, -1):
-        if node in needed:
-            needed.update(v.node for v in graph[node].inputs)
-    return tuple(n for n in sorted(needed) if not is_source(graph, n))
+    wanted = needed(graph, (v.node for v in graph.outputs), range(len(graph.nodes)))
+    return tuple(n for n in wanted if not is_source(graph, n))
 
 
 def needed(graph: Graph, wanted: Iterable[int], inside: Collection[int]) -> tuple[int, ...]:
     """The nodes of `inside` that these need by way of `inside`, themselves included, ascending."""
-    stack, found = list(wanted), set[int]()
-    while stack:
-        n = stack.pop()
-        if n in inside and n not in found:
-            found.add(n)
-            stack += [v.node for v in graph[n].inputs]
-    return tuple(sorted(found))
+
+    def near(n: int) -> Iterator[int]:
+        return (v.node for v in graph[n].inputs if v.node in inside)
+
+    return tuple(sorted(closure((n for n in wanted if n in inside), near)))
 
 
 def reach(needs: Iterable[tuple[int, Iterable[int]]]) -> dict[int, int]:

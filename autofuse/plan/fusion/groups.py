@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from heapq import heappop, heappush
 
 from autofuse.graph.surgery.host_body import host_body
 from autofuse.graph.surgery.unroll import unrolled_body
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.control import is_counted
 from autofuse.ops.spec import Family
+from autofuse.order import stable_order
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError
 
 # Iterations one run by the host body may hold; more are no faster and take long to compile.
@@ -97,30 +97,27 @@ def ordered_plan(graph: Graph, groups: Iterable[FusionGroup]) -> FusionPlan:
     A value that several groups write is there once the first of them has run. Raises PlanError
     when a value is never written or groups wait for each other in a circle."""
     ranked = sorted(dict.fromkeys(groups), key=rank)
-    readers: dict[Value, list[int]] = {}
-    waits: list[int] = []
-    for k, group in enumerate(ranked):
-        needs = [v for v in reads(graph, group.nodes) if not is_source(graph, v.node)]
-        waits.append(len(needs))
-        for value in needs:
-            readers.setdefault(value, []).append(k)
-    ready = [k for k, left in enumerate(waits) if not left]  # ascending, so it is a heap
-    placed: list[FusionGroup] = []
-    while ready:
-        placed.append(ranked[heappop(ready)])
-        for value in placed[-1].outputs:
-            for k in readers.pop(value, ()):
-                waits[k] -= 1
-                if not waits[k]:
-                    heappush(ready, k)
+    needs = {
+        group: [v for v in reads(graph, group.nodes) if not is_source(graph, v.node)]
+        for group in ranked
+    }
+    placed = stable_order(ranked, needs.__getitem__, lambda group: group.outputs, rank)
     if len(placed) < len(ranked):
-        raise _stuck(ranked, {value: ranked[waiting[0]] for value, waiting in readers.items()})
+        raise _stuck(needs, placed)
     return FusionPlan(tuple(placed))
 
 
-def _stuck(groups: Sequence[FusionGroup], waiting: Mapping[Value, FusionGroup]) -> PlanError:
-    """Why some groups cannot run: `waiting` has a reader of each value that was not written."""
-    written = {v for group in groups for v in group.outputs}
+def _stuck(
+    needs: Mapping[FusionGroup, Sequence[Value]], placed: Iterable[FusionGroup]
+) -> PlanError:
+    """Why groups that are not `placed` cannot run. `needs`: what every group reads, by rank."""
+    there = {v for group in placed for v in group.outputs}
+    written = {v for group in needs for v in group.outputs}
+    waiting: dict[Value, FusionGroup] = {}
+    for group, values in needs.items():
+        for value in values:
+            if value not in there:
+                waiting.setdefault(value, group)
     for value, group in sorted(waiting.items()):
         if value not in written:
             return PlanError(f"group {group} reads {value}, which no group writes")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from autofuse.graph.types import Graph, Value
+from autofuse.graph.types import Graph
 from autofuse.plan.fusion.barriers import may_be_library, reads_whole_arrays
+from autofuse.plan.fusion.clusters import needed
 from autofuse.plan.fusion.groups import host_loop, ordered_plan, reads
 from autofuse.plan.fusion.legality import refusal_of
 from autofuse.plan.fusion.partition import (
@@ -52,19 +53,8 @@ def _once(
         outputs = tuple(v for v in piece.outputs if v not in written)
         written.update(outputs)
         if outputs:
-            yield replace(piece, nodes=_needed(graph, piece.nodes, outputs), outputs=outputs)
-
-
-def _needed(graph: Graph, nodes: Iterable[int], outputs: Iterable[Value]) -> tuple[int, ...]:
-    """Of some nodes those that outputs need."""
-    inside, found = frozenset(nodes), set[int]()
-    stack = [v.node for v in outputs]
-    while stack:
-        n = stack.pop()
-        if n in inside and n not in found:
-            found.add(n)
-            stack += [v.node for v in graph[n].inputs]
-    return tuple(sorted(found))
+            nodes = needed(graph, (v.node for v in outputs), frozenset(piece.nodes))
+            yield replace(piece, nodes=nodes, outputs=outputs)
 
 
 def _pieces(graph: Graph, group: FusionGroup) -> Iterator[FusionGroup]:

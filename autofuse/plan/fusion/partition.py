@@ -8,6 +8,7 @@ from functools import partial
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family, Motion
+from autofuse.order import closure
 from autofuse.plan.fusion.barriers import SHARED, may_be_library
 from autofuse.plan.fusion.clusters import Clusters, connected
 from autofuse.plan.fusion.groups import is_inline, is_source, needed_outputs, ordered_plan, reads
@@ -34,13 +35,11 @@ def with_rematerialised(graph: Graph, nodes: Iterable[int]) -> NodeSet:
 
 def with_operands(graph: Graph, nodes: Iterable[int], accepted: Callable[[int], bool]) -> NodeSet:
     """A node set with the accepted nodes its members read, and those that these read."""
-    found, stack = set(nodes), list(nodes)
-    while stack:
-        for value in graph[stack.pop()].inputs:
-            if value.node not in found and accepted(value.node):
-                found.add(value.node)
-                stack.append(value.node)
-    return frozenset(found)
+
+    def near(n: int) -> Iterable[int]:
+        return (v.node for v in graph[n].inputs if accepted(v.node))
+
+    return frozenset(closure(nodes, near))
 
 
 def plan_of_sets(graph: Graph, sets: Iterable[NodeSet], bodies: Bodies) -> FusionPlan:

@@ -11,6 +11,7 @@ from itertools import product
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.contraction import GemmForm, gemm_form
 from autofuse.ops.views import View, row_major
+from autofuse.order import closure
 from autofuse.plan.fusion.clusters import live
 from autofuse.plan.fusion.groups import is_inline, is_source, ordered_plan, reads
 from autofuse.plan.types import FusionGroup, FusionPlan
@@ -120,14 +121,12 @@ def fold_moves(
     """Disjoint node sets after each of these products, alone in its set, has taken in the moves
     before it; what then nobody needs is left out."""
     folded = {n: product_of(graph, (*folded_moves(graph, n), n)) for n in products}
-    needed: set[int] = set()
-    stack = [v.node for v in graph.outputs]
-    while stack:
-        n = stack.pop()
-        if n not in needed:
-            needed.add(n)
-            own = folded.get(n)
-            stack += [v.node for v in (graph[n].inputs if own is None else (own.lhs, own.rhs))]
+
+    def near(n: int) -> Iterable[int]:
+        own = folded.get(n)
+        return (v.node for v in (graph[n].inputs if own is None else (own.lhs, own.rhs)))
+
+    needed = closure((v.node for v in graph.outputs), near)
     kept = (nodes & needed for nodes in sets)
     return [
         nodes.union(*(folded_moves(graph, n) for n in nodes if n in folded))

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autofuse.graph.surgery.embed import copies
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.spec import Family, Motion
-from autofuse.plan.fusion.clusters import live
-from autofuse.plan.fusion.graph_copies import copies
+from autofuse.plan.fusion.clusters import live, needed
 from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.fusion.products import PRODUCT
 from autofuse.plan.schedules.online import Online, OnlineFold, online_of
@@ -167,15 +167,8 @@ class _Parts(_Blocks):
 
     def depends(self, value: Value) -> bool:
         """Whether a value is made of folds."""
-        folds, stack, seen = {f.node for f in self.online.folds}, [value.node], set[int]()
-        while stack:
-            n = stack.pop()
-            if n in folds:
-                return True
-            if n not in seen:
-                seen.add(n)
-                stack += [v.node for v in self.graph[n].inputs]
-        return False
+        above = needed(self.graph, (value.node,), range(len(self.graph.nodes)))
+        return not {f.node for f in self.online.folds}.isdisjoint(above)
 
     def plain(self, value: Value) -> Value:
         if self.depends(value) or self.graph.type_of(value).shape != self.shape:

@@ -18,6 +18,7 @@ from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr
 from autofuse.ops.types import TensorType
+from autofuse.order import closure
 from autofuse.plan.fusion.groups import is_inline
 from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.parameters import BATCH_LANES, DOT, MICRO, MMA, PAIRS, PREPACK, SPLIT
@@ -158,15 +159,11 @@ def _positions(group: Graph, nodes: frozenset[int]) -> tuple[int, ...]:
 
 def _read(group: Graph, values: Iterable[Value], done: dict[int, int]) -> frozenset[int]:
     """The inputs that values depend on, not through the operand of a node that `done` names."""
-    seen: set[int] = set()
-    stack = [v.node for v in values]
-    while stack:
-        n = stack.pop()
-        if n not in seen:
-            seen.add(n)
-            operands = enumerate(group[n].inputs)
-            stack += [v.node for k, v in operands if done.get(n) != k]
-    return frozenset(seen & set(group.inputs))
+
+    def near(n: int) -> Iterable[int]:
+        return (v.node for k, v in enumerate(group[n].inputs) if done.get(n) != k)
+
+    return frozenset(closure((v.node for v in values), near) & set(group.inputs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from heapq import heapify, heappop, heappush
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.control import is_counted
+from autofuse.order import closure, stable_order
 from autofuse.plan.fusion.groups import host_loop, most_trips, reads
 from autofuse.plan.fusion.overwriting import in_place, overwrites
 from autofuse.plan.program.rotation import Ring, rings_of
@@ -115,14 +115,11 @@ def _dependents(
     groups: tuple[FusionGroup, ...], readers: Mapping[Value, set[int]], position: int
 ) -> set[int]:
     """The groups that cannot run before this one has."""
-    found: set[int] = set()
-    stack = [position]
-    while stack:
-        for value in groups[stack.pop()].outputs:
-            new = readers.get(value, set()) - found
-            found |= new
-            stack += new
-    return found
+
+    def after(p: int) -> Iterator[int]:
+        return (r for value in groups[p].outputs for r in readers.get(value, ()))
+
+    return closure(after(position), after)
 
 
 def _written_once(groups: Iterable[FusionGroup]) -> bool:
@@ -139,14 +136,5 @@ def _ordered(
         p: {writer[v] for v in reads(graph, group.nodes) if v in writer} | waits.get(p, set())
         for p, group in enumerate(groups)
     }
-    ready = [p for p, needs in before.items() if not needs]
-    heapify(ready)
-    order: list[int] = []
-    while ready:
-        order.append(heappop(ready))
-        for p, needs in before.items():
-            if order[-1] in needs:
-                needs.discard(order[-1])
-                if not needs:
-                    heappush(ready, p)
+    order = stable_order(before, before.__getitem__)
     return tuple(order) if len(order) == len(groups) else None

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from autofuse.graph.canonical import subgraph
+from autofuse.graph.surgery.embed import copies
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.contraction import contract_shape
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import OpCall, TensorType
 from autofuse.plan.fusion.clusters import live
-from autofuse.plan.fusion.graph_copies import copies
 from autofuse.plan.fusion.groups import reads
 from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.fusion.products import PRODUCT

@@ -22,6 +22,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Lit
 from autofuse.ops.spec import Family, Motion
 from autofuse.ops.types import OpCall, TensorType
+from autofuse.order import closure
 from autofuse.plan.schedules.forms import Tags
 from autofuse.plan.schedules.masks import literal_of
 from autofuse.plan.schedules.scalings import Scaling, is_per_row
@@ -104,16 +105,7 @@ class Terms:
         return tuple(scaled) or (() if ends else self.graph[value.node].inputs)
 
     def _leaves(self) -> set[Value]:
-        found, stack, seen = set[Value](), [self.operand], set[Value]()
-        while stack:
-            value = stack.pop()
-            parts = self._parts(value)
-            if not parts:
-                found.add(value)
-            elif value not in seen:
-                seen.add(value)
-                stack += parts
-        return found
+        return {v for v in closure([self.operand], self._parts) if not self._parts(v)}
 
     def separate(self) -> bool:
         """Whether totals of such terms can be brought up to date; they are as they are if terms
