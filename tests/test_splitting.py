@@ -76,9 +76,7 @@ def test_sums_are_the_same_every_time() -> None:
 def test_the_code_of_a_split_group_is_that_of_both_kernels() -> None:
     graph = plain(5, 40, 512)
     codes = {
-        group_code(
-            graph, whole(graph), candidate(graph, split=parts).launches[0], (), cpu.kernel_code
-        )
+        group_code(graph, whole(graph), candidate(graph, split=parts).launches[0], cpu.kernel_code)
         for parts in (1, 2, 4)
     }
     assert len(codes) == 3
