@@ -7,8 +7,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from random_graphs import ALL_MOVES, random_graph
-from seeds import seeds
 
 from autofuse.baselines import BASELINES, baseline_named, explain
 from autofuse.errors import AutofuseError
@@ -23,6 +21,8 @@ from autofuse.plan.fusion.legalise import legalise
 from autofuse.plan.types import FusionPlan
 from autofuse.tuning.plans import baseline_candidate
 from search_spaces import CpuLaunchSpace
+from tests.support.random_graphs import ALL_MOVES, random_graph
+from tests.support.seeds import seeds
 
 F32, U32 = DType.F32, DType.U32
 

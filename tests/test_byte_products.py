@@ -10,14 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batching import quick_library
-from emulation import OneKernel, counted, library_of, one_kernel
 from hypothesis import given, settings
-from onnx_models import model, node
-from planted import all_are_seen, body
-from seeds import seeds
-from test_tile import SETTINGS, launch_of
-from tile_programs import whole
 
 from autofuse import spec, trace
 from autofuse.backends.cuda.build import build_flags
@@ -38,6 +31,13 @@ from autofuse.plan.fusion.clusters import live
 from autofuse.plan.parameters import BYTE_MMA, MMA, NO_MMA
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, Setting
 from search_spaces import CudaLaunchSpace
+from tests.support.batching import quick_library
+from tests.support.emulation import OneKernel, counted, library_of, one_kernel
+from tests.support.onnx_models import model, node
+from tests.support.planted import all_are_seen, body
+from tests.support.seeds import seeds
+from tests.support.tile_programs import whole
+from tests.test_tile import SETTINGS, launch_of
 
 LIMITS = {"i8": (-128, 127), "u8": (0, 255)}
 # Rows, columns, terms -> a function of two arrays of bytes, and their shapes.

@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from extending import EXTENSIONS, HERE
-from test_layers import MAY_IMPORT
+
+from tests.support.extending import EXTENSIONS, HERE
+from tests.test_layers import MAY_IMPORT
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

@@ -7,11 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batching import Case, build, poisoned_run
-from emulation import library_of, one_kernel, run_kernel
-from rule_plans import F32, Ruled
 from scipy import signal
-from test_ops_on_cpu import LAUNCHES, whole
 
 import autofuse
 from autofuse.cost.work import group_work
@@ -27,6 +23,10 @@ from autofuse.ops.spec import spec_of
 from autofuse.ops.window_reduction import window_attrs
 from autofuse.plan.fusion.legality import check_group
 from autofuse.plan.types import Refusal
+from tests.support.batching import Case, build, poisoned_run
+from tests.support.emulation import library_of, one_kernel, run_kernel
+from tests.support.rule_plans import F32, Ruled
+from tests.test_ops_on_cpu import LAUNCHES, whole
 
 xp = autofuse.xp
 RNG = np.random.default_rng(0)

@@ -9,10 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_cuda import floats
-from fake_streams import FAILED, NativeLaunches
-from gemm_forms import contiguous
-from test_cuda_launch import TYPE, N, X, add_one, artifact, launch
 
 from autofuse.backends.base import BoundEntry, LaunchError
 from autofuse.backends.cuda.launch import CudaPlan
@@ -21,6 +17,10 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
 from autofuse.plan.program.bound import Binding
 from autofuse.plan.program.schedule import Copy, Ref
+from tests.support.fake_cuda import floats
+from tests.support.fake_streams import FAILED, NativeLaunches
+from tests.support.gemm_forms import contiguous
+from tests.test_cuda_launch import TYPE, N, X, add_one, artifact, launch
 
 TWICE: tuple[Action, ...] = (
     launch("k_add", Ref("in"), Ref("work")),

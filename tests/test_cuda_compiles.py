@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 
 import pytest
-from test_ops_on_cpu import CASES, one_op
 
 from autofuse.backends.base import CompileError
 from autofuse.backends.cuda.nvrtc import FLAGS, compile_cubin
@@ -19,6 +18,7 @@ from autofuse.kernel.text.dialects import CUDA
 from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.types import LaunchConfig
 from autofuse.zoo import zoo_graph
+from tests.test_ops_on_cpu import CASES, one_op
 
 ZOO = ("softmax:small", "layer_norm_gelu:small", "black_scholes:small", "cartpole_naive:small")
 

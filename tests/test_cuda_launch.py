@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_cuda import DeviceArray, FakeDriver, Foreign, Stream, floats
-from gemm_forms import contiguous
 
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.arrays import Arguments, first_overlap
@@ -26,6 +24,8 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
 from autofuse.plan.program.bound import Binding
 from autofuse.plan.program.schedule import Copy, Ref
+from tests.support.fake_cuda import DeviceArray, FakeDriver, Foreign, Stream, floats
+from tests.support.gemm_forms import contiguous
 
 N = 8
 TYPE = TensorType((N,), DType.F32)

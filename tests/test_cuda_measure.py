@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_cuda import US_PER_LAUNCH, FakeDriver, floats
-from test_cuda_launch import SIMPLE, TYPE, N, X, add_one, artifact, launch
 
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.clocks import Clocks
@@ -38,6 +36,8 @@ from autofuse.ops.dtypes import DType
 from autofuse.plan.program.schedule import Ref
 from autofuse.records import FailureKind
 from benchmarks.sass import code_facts, kernel_code
+from tests.support.fake_cuda import US_PER_LAUNCH, FakeDriver, floats
+from tests.test_cuda_launch import SIMPLE, TYPE, N, X, add_one, artifact, launch
 
 # So slow a memory that a workload of these arrays takes long; and one that is fast.
 SMALL = replace(DEFAULT_TARGET, l2_bytes=4096, bandwidth=1e-3)

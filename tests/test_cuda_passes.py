@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from test_passes import text
-
 from autofuse.kernel.ir.types import Assign, Fold, Kernel, Let, Local, Loop, Param, Stmt, Store, Var
 from autofuse.kernel.passes import (
     column_blocks,
@@ -28,6 +26,7 @@ from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, call
 from autofuse.plan.types import Setting
+from tests.test_passes import text
 
 F32, F16, I64 = DType.F32, DType.F16, DType.I64
 PARAMS = (Param("x", F32, 10**6, "in"), Param("out", F32, 10**6, "out"))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from cuda_settings_cases import cases, reduction, softmax
 
 from autofuse.backends.cuda.nvrtc import FLAGS, compile_cubin
 from autofuse.backends.emulator.emulator import ORDERS, Emulated, Guarded, Order
@@ -32,6 +31,7 @@ from autofuse.measure.check.compare import WorkloadReference, check, poison, ref
 from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.parameters import LaunchSettingError
 from autofuse.plan.types import LaunchConfig, Setting
+from tests.support.cuda_settings_cases import cases, reduction, softmax
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from test_cuda_passes import (
+from autofuse.kernel.ir.types import Let, Local, Store
+from autofuse.kernel.passes import (
+    early_loads,
+)
+from autofuse.ops import index as ix
+from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Call, Lit, Load, Sym, call
+from tests.test_cuda_passes import (
     F32,
     I64,
     body_of,
@@ -15,15 +22,7 @@ from test_cuda_passes import (
     w,
     x,
 )
-from test_passes import text
-
-from autofuse.kernel.ir.types import Let, Local, Store
-from autofuse.kernel.passes import (
-    early_loads,
-)
-from autofuse.ops import index as ix
-from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Call, Lit, Load, Sym, call
+from tests.test_passes import text
 
 
 def test_early_loads_asks_for_inputs_before_it_computes() -> None:

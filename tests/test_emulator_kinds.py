@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from emulation import OneKernel, library_of, one_kernel, run_kernel
-from test_cuda_compiles import pack
 
 from autofuse.backends.emulator.emulator import Emulated
 from autofuse.graph.builder import GraphBuilder
@@ -13,6 +11,8 @@ from autofuse.graph.types import Graph
 from autofuse.measure.check.compare import check, reference_of
 from autofuse.plan.types import LaunchConfig
 from autofuse.zoo import zoo_graph
+from tests.support.emulation import OneKernel, library_of, one_kernel, run_kernel
+from tests.test_cuda_compiles import pack
 
 Case = tuple[Graph, LaunchConfig]
 

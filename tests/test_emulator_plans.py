@@ -7,9 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from batching import Case
-from seeds import seeds
-from test_random_plans import made
 
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.emulated import EmulatedArtifact, EmulatedPlan
@@ -22,6 +19,9 @@ from autofuse.ops.types import AutofuseError
 from autofuse.plan.fusion.groups import host_loop
 from autofuse.plan.types import FusionPlan, LaunchConfig
 from search_spaces.cuda import CudaLaunchSpace
+from tests.support.batching import Case
+from tests.support.seeds import seeds
+from tests.test_random_plans import made
 
 PLANS, CHUNK = 300, 50
 

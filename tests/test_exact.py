@@ -7,8 +7,6 @@ import math
 from statistics import mean
 
 import pytest
-from exact_problems import Sample, all_plans, least_cost, random_sample, runnable
-from seeds import seeds
 
 from autofuse.cover import (
     CoverProblem,
@@ -21,6 +19,8 @@ from autofuse.cover import (
     plan,
 )
 from autofuse.errors import AutofuseError
+from tests.support.exact_problems import Sample, all_plans, least_cost, random_sample, runnable
+from tests.support.seeds import seeds
 
 CLOSE = 1e-6
 

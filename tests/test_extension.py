@@ -14,19 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import test_baselines
-import test_op_bodies
-import test_simplify
-from batching import Case, build, verdict
-from cli_tools import call, refused
-from expr_eval import draw
-from extending import EXTENSIONS, HERE, ROOT, extended
 from scipy import special
-from test_layers import SOURCES as FILES
-from test_layers import circle_of_imports, violations
-from test_ops_on_cpu import LAUNCHES, one_op, whole
-from test_tune import after, check_complete, tune_toy
-from toy_device import QUICK, workload
 
 from autofuse.backends.cpu import backend as cpu
 from autofuse.baselines import BASELINES, baseline_named
@@ -57,6 +45,16 @@ from autofuse.tuning.job import tuner
 from autofuse.tuning.search.launches import LaunchProblem, proposals
 from search_spaces import CpuLaunchSpace, FusionSpace
 from search_spaces.launch import first_option
+from tests import test_baselines, test_op_bodies, test_simplify
+from tests.support.batching import Case, build, verdict
+from tests.support.cli_tools import call, refused
+from tests.support.expr_eval import draw
+from tests.support.extending import EXTENSIONS, HERE, ROOT, extended
+from tests.support.toy_device import QUICK, workload
+from tests.test_layers import SOURCES as FILES
+from tests.test_layers import circle_of_imports, violations
+from tests.test_ops_on_cpu import LAUNCHES, one_op, whole
+from tests.test_tune import after, check_complete, tune_toy
 
 LINES, LINE_LENGTH = 2, 100
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fleet_work import CURVES, SimulatedEngine, falling, graph, task
 
 from autofuse.errors import AutofuseError
 from autofuse.fleet import canary
@@ -17,6 +16,7 @@ from autofuse.fleet.health import MOST_BAD, REST_S, SLOW, Canary, UnitHealth
 from autofuse.fleet.jobs import LOOK_S, JobLease, cancel_jobs, running_jobs
 from autofuse.fleet.run import fleet_tune
 from autofuse.measure.hardware import HOST
+from tests.support.fleet_work import CURVES, SimulatedEngine, falling, graph, task
 from tuning_db import Store, Unreachable
 
 

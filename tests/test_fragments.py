@@ -7,11 +7,6 @@ import re
 
 import numpy as np
 import pytest
-from emulation import OneKernel, counted, library_of, one_kernel
-from fragment_cases import FragmentCase, drawn_fragments, in_registers, rows_program
-from planted import all_are_seen, body, changed
-from seeds import seeds
-from tile_programs import whole
 
 from autofuse.backends.cuda.build import build_flags
 from autofuse.backends.cuda.devices import TARGETS, blocks_resident
@@ -27,6 +22,11 @@ from autofuse.ops import index as ix
 from autofuse.ops.scalar import Lit
 from autofuse.plan.parameters import FRAGMENTS, HALF_MMA, STRICT_MMA
 from search_spaces import CudaLaunchSpace
+from tests.support.emulation import OneKernel, counted, library_of, one_kernel
+from tests.support.fragment_cases import FragmentCase, drawn_fragments, in_registers, rows_program
+from tests.support.planted import all_are_seen, body, changed
+from tests.support.seeds import seeds
+from tests.support.tile_programs import whole
 
 
 def error_of(library: Emulated, one: OneKernel) -> tuple[float, int]:

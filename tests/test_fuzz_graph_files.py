@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_frontend_json import GOOD, full_graph
 
 from autofuse.errors import AutofuseError
 from autofuse.frontends.json.file import dumps, load
 from autofuse.graph.verify import verify
 from autofuse.ops.spec import all_specs
 from autofuse.zoo import zoo_graph
+from tests.test_frontend_json import GOOD, full_graph
 
 SEED = os.environ.get("AUTOFUSE_FUZZ_SEED", "0")
 CASES = int(os.environ.get("AUTOFUSE_FUZZ_CASES", "1500"))

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gemm_forms import multiplied
 from hypothesis import given
 from hypothesis import strategies as st
-from moved_products import moved_product
 
 from autofuse.backends.cpu import backend as cpu
 from autofuse.backends.cpu.onednn import OneDnnError
@@ -35,6 +33,8 @@ from autofuse.plan.fusion.products import folded_moves, product_of
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.tuning.search.launches import LaunchProblem
 from search_spaces import CpuLaunchSpace
+from tests.support.gemm_forms import multiplied
+from tests.support.moved_products import moved_product
 
 LAST, KERNEL_LAST = (0, 3, 1, 2), (3, 2, 0, 1)
 CALLED = LaunchConfig.of(impl="onednn", threads=2)

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulation import OneKernel, counted, library_of, one_kernel
-from mma_cases import Case, drawn, launch, program
-from planted import all_are_seen, body, changed
-from seeds import seeds
-from tile_programs import whole
 
 from autofuse.backends.cuda.build import build_flags
 from autofuse.backends.cuda.devices import TARGETS, blocks_resident
@@ -26,6 +21,11 @@ from benchmarks.sass import BARRIER
 from benchmarks.sass_tensor import AHEAD, MATRICES, MULTIPLY, warp_facts
 from benchmarks.tensor_model import Blocks, RunFacts, tensor_share
 from search_spaces import CudaLaunchSpace
+from tests.support.emulation import OneKernel, counted, library_of, one_kernel
+from tests.support.mma_cases import Case, drawn, launch, program
+from tests.support.planted import all_are_seen, body, changed
+from tests.support.seeds import seeds
+from tests.support.tile_programs import whole
 
 USUAL: dict[str, Setting] = {
     "impl": "loops", "mma": HALF_MMA, "threads": 64, "micro": "32x64", "row_block": 64,

@@ -29,9 +29,9 @@ from autofuse.plan.types import Candidate, FusionPlan
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace
 from search_spaces.cpu_rows import one_pass_options
 from search_spaces.tile_facts import tile_facts
-from tests.batching import quick_library
-from tests.emulation import library_of, one_kernel, run_kernel
-from tests.tile_programs import masked, program, softmax, whole
+from tests.support.batching import quick_library
+from tests.support.emulation import library_of, one_kernel, run_kernel
+from tests.support.tile_programs import masked, program, softmax, whole
 
 Function = Callable[..., Any]
 Shapes = tuple[tuple[int, ...], ...]

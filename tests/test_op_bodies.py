@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from expr_eval import assert_close, call_of, draw, eval_body, reference_of
 
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Expr, Load, Sym
 from autofuse.ops.spec import Family, OpSpec, Sample, all_specs, register
+from tests.support.expr_eval import assert_close, call_of, draw, eval_body, reference_of
 
 CASES = [
     pytest.param(spec, sample, id=f"{spec.name}-{n}-{','.join(map(str, sample.ins))}")

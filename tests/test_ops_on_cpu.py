@@ -7,8 +7,6 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from batching import Case, build, poisoned_run
-from expr_eval import draw
 
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.types import Graph, Value
@@ -16,6 +14,8 @@ from autofuse.measure.check.compare import CheckResult, WorkloadReference, check
 from autofuse.ops.spec import Family, OpSpec, Sample, all_specs
 from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
+from tests.support.batching import Case, build, poisoned_run
+from tests.support.expr_eval import draw
 
 CASES = {
     f"{spec.name}-{n}-{','.join(map(str, sample.ins))}": (spec, sample)

@@ -24,8 +24,8 @@ from autofuse.plan.parameters import MICRO, LaunchConfig
 from autofuse.plan.types import Candidate, FusionPlan
 from search_spaces import CpuLaunchSpace
 from search_spaces.launch import first_option
-from tests.batching import quick_library
-from tests.tile_programs import PROGRAMS, program, whole
+from tests.support.batching import quick_library
+from tests.support.tile_programs import PROGRAMS, program, whole
 
 
 def launch_of(**chosen: int | str | bool) -> LaunchConfig:

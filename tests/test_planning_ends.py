@@ -9,10 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from exact_problems import least_cost, random_sample, runnable
-from slow_bench import SlowBench
-from toy_device import QUICK, TOY, toy_kind, workload
-from unrolled_plans import GRAPH as LOOP
 
 from autofuse.backends.base import Artifact, Built, CompileError, Program
 from autofuse.backends.ccompiler import compile_program
@@ -34,6 +30,10 @@ from autofuse.tuning.search.exact import ExactSearch, Goal
 from autofuse.tuning.search.regions import plan_by_bounds
 from benchmarks.planning import mixed
 from search_spaces import FusionSpace
+from tests.support.exact_problems import least_cost, random_sample, runnable
+from tests.support.slow_bench import SlowBench
+from tests.support.toy_device import QUICK, TOY, toy_kind, workload
+from tests.support.unrolled_plans import GRAPH as LOOP
 
 MIXED = canonical(mixed(60))
 STOPS = (0, 1, 2, 5, 10, 40, 100, 10_000)

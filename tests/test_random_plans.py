@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from batching import Case, failures
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from random_graphs import ALL_MOVES, WIDE_SHAPES, random_graph
 
 from autofuse.graph.canonical import canonical
 from benchmarks.fuzz.random_plans import random_candidate
+from tests.support.batching import Case, failures
+from tests.support.random_graphs import ALL_MOVES, WIDE_SHAPES, random_graph
 
 # One build serves a whole batch. Nothing is shrunk: the label of a case makes it again.
 EXAMPLES, BATCH = 4, 20

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from stencils import STEPS, chain
-from unrolled_plans import fused
 
 from autofuse.cost.bounds import NOMINAL, group_bound_us
 from autofuse.cost.expected import expected_us
@@ -17,6 +15,8 @@ from autofuse.tuning.plans import baseline_plan
 from autofuse.zoo import zoo_graph
 from search_spaces import FusionSpace
 from search_spaces.launch import first_option
+from tests.support.stencils import STEPS, chain
+from tests.support.unrolled_plans import fused
 
 SHAPES = [(256, 64), (1 << 14,)]
 LATTICE = normal_form(zoo_graph("lattice_boltzmann", "small"))

@@ -14,7 +14,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from test_report import EVENTS, HOSTILE, MEASUREMENTS, SESSION, WORKLOAD, hostile_report
 
 from autofuse.commands.report_data import workload_reports
 from autofuse.records import Environment, Failure, FailureKind
@@ -28,6 +27,7 @@ from autofuse.report.peers import Peer, peers_of, read_peers
 from autofuse.report.svg import amount_text, bytes_text, percent_text
 from autofuse.report.topics import topics
 from benchmarks.reports import MadeUp, fill
+from tests.test_report import EVENTS, HOSTILE, MEASUREMENTS, SESSION, WORKLOAD, hostile_report
 from tuning_db import Store
 
 CPU = Environment("cpu", (("cores", "2"), ("model", "Model 1")))

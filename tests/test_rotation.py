@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from batching import Case, failures
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from unrolled_plans import candidate, fused
 
 from autofuse.graph.canonical import canonical
 from autofuse.graph.composites.moves import overwrite, slice_at
@@ -32,6 +30,8 @@ from autofuse.plan.program.schedule import (
 from autofuse.plan.types import LaunchConfig
 from autofuse.tuning.search.launches import LaunchProblem, proposals
 from search_spaces import CpuLaunchSpace
+from tests.support.batching import Case, failures
+from tests.support.unrolled_plans import candidate, fused
 
 ROWS, COLUMNS = 6, 40
 F32, I32 = DType.F32, DType.I32

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_tools import call, toy
-from tuning_records import result, timing
 
 import autofuse
 from autofuse.backends.base import INTERFACE
@@ -31,6 +29,8 @@ from autofuse.tuning import plan_named
 from autofuse.tuning.evaluate import code_of
 from autofuse.tuning.serve.borrowed import distance
 from benchmarks.serving import bench_lookups, bundle_of
+from tests.support.cli_tools import call, toy
+from tests.support.tuning_records import result, timing
 from tuning_db import Store
 
 SECRET = b"s" * 32

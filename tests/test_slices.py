@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from random_graphs import ALL_MOVES, random_graph
 
 import autofuse
 from autofuse.cost.bounds import usual_peaks
@@ -28,6 +27,7 @@ from autofuse.tuning.plans import EXPECTED, baseline_plan, untuned_candidate
 from autofuse.tuning.serve import untuned
 from autofuse.zoo.networks import transformer
 from benchmarks.planning import mixed
+from tests.support.random_graphs import ALL_MOVES, random_graph
 
 PEAKS = usual_peaks(2)
 CPU = device_named("cpu")

@@ -8,12 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batching import Case, failures
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_eval import run
-from stencils import STEPS, chain
-from unrolled_plans import fused
 
 import autofuse
 from autofuse import spec, xp
@@ -27,6 +23,10 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.positions import as_index
 from autofuse.ops.scalar import Call, Lit, Sym
 from autofuse.plan.types import Candidate, LaunchConfig
+from tests.support.batching import Case, failures
+from tests.support.kernel_eval import run
+from tests.support.stencils import STEPS, chain
+from tests.support.unrolled_plans import fused
 
 
 def passed(kernel: Kernel) -> Kernel:

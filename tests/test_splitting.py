@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulation import OneKernel, library_of, run_kernel
 
 from autofuse import trace
 from autofuse.backends.codes import group_code
@@ -21,8 +20,9 @@ from autofuse.plan.program.splitting import HalfOfGroup, splitting_of
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, Setting
 from search_spaces.splits import busiest, split_options, split_time, tail_options
 from search_spaces.tile_facts import tile_facts
-from tests.batching import quick_library
-from tests.tile_programs import program, whole
+from tests.support.batching import quick_library
+from tests.support.emulation import OneKernel, library_of, run_kernel
+from tests.support.tile_programs import program, whole
 
 USUAL: dict[str, Setting] = {
     "impl": "loops", "micro": "4x24", "row_block": 32, "pack": True, "vector_bits": 256,

@@ -33,8 +33,8 @@ from search_spaces.cpu_tiles import ORDER, REGISTERS, STREAMED, tile_options
 from search_spaces.launch import first_option
 from search_spaces.tile_cost import Machine
 from search_spaces.tile_facts import tile_facts
-from tests.batching import quick_library
-from tests.tile_programs import PROGRAMS, layer_norm, program, whole
+from tests.support.batching import quick_library
+from tests.support.tile_programs import PROGRAMS, layer_norm, program, whole
 
 TOLERANCE = {"f32": 2e-5, "f64": 1e-12, "f16": 2e-3, "bf16": 2e-2}
 SETTINGS = st.fixed_dictionaries(

@@ -8,8 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from emulation import OneKernel, library_of, one_kernel, run_kernel
-from test_passes import text
 
 from autofuse import spec, trace
 from autofuse.backends.cuda.devices import TARGETS
@@ -52,6 +50,8 @@ from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.parameters import LaunchSettingError
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces import CudaLaunchSpace
+from tests.support.emulation import OneKernel, library_of, one_kernel, run_kernel
+from tests.test_passes import text
 
 F32, I64 = DType.F32, DType.I64
 Shape = tuple[int, ...]

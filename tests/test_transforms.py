@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_cuda import FakeDriver
-from fake_cufft import FakeCufft
 
 import autofuse
 from autofuse.backends.ccompiler import compile_program
@@ -43,6 +41,8 @@ from autofuse.plan.fusion.legality import check_group
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, Refusal
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace
 from search_spaces.launch import first_option
+from tests.support.fake_cuda import FakeDriver
+from tests.support.fake_cufft import FakeCufft
 
 KINDS = ("fft", "ifft", "rfft", "irfft")
 # Numbers along each axis, and which of them is transformed.

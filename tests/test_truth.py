@@ -6,11 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from random_graphs import ALL_MOVES, SHAPES, WIDE_SHAPES, random_graph
-from simplify_cases import graph_of
-from simplify_loop_cases import LOOPS
-from simplify_update_cases import UPDATES
-from simplify_while_cases import WHILES
 
 from autofuse import spec, trace, xp
 from autofuse.graph.builder import GraphBuilder
@@ -25,6 +20,11 @@ from autofuse.measure.truth.compiled import CompiledRuns, LateTruthError, expect
 from autofuse.ops.convolution import conv_attrs
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import all_specs
+from tests.support.random_graphs import ALL_MOVES, SHAPES, WIDE_SHAPES, random_graph
+from tests.support.simplify_cases import graph_of
+from tests.support.simplify_loop_cases import LOOPS
+from tests.support.simplify_update_cases import UPDATES
+from tests.support.simplify_while_cases import WHILES
 
 COUNT = 24  # graphs; each takes a quarter of a second, most of it compiling
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_device import LONG_S, QUICK, TOY, toy_kind, workload
 
 from autofuse import spec, trace, xp
 from autofuse.backends.base import Program
@@ -26,6 +25,7 @@ from autofuse.records import FailureKind, Measurement, SessionRow
 from autofuse.tuning import Progress, TuneResult, best_plan, compare, tune
 from autofuse.tuning.job import tuner
 from autofuse.zoo import zoo_graph
+from tests.support.toy_device import LONG_S, QUICK, TOY, toy_kind, workload
 from tuning_db import Store
 
 pytestmark = pytest.mark.usefixtures("two_baselines")

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import test_emulator_plans as emulator
-from batching import Case, failures
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from unrolled_plans import candidate, fused
 
 from autofuse.backends.cuda.program import KernelLaunch, LoopAction, cuda_program
 from autofuse.baselines import BASELINES
@@ -29,6 +26,9 @@ from autofuse.plan.fusion.overwriting import overwrites
 from autofuse.plan.program.schedule import Copy, Repeat, Run, Schedule, Step, kernel_runs, schedule
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig
 from benchmarks.fuzz.random_plans import random_candidate
+from tests import test_emulator_plans as emulator
+from tests.support.batching import Case, failures
+from tests.support.unrolled_plans import candidate, fused
 
 ROWS, COLUMNS, PLACES = 6, 40, 5
 F32, I32 = DType.F32, DType.I32

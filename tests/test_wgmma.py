@@ -5,11 +5,6 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from emulation import OneKernel, library_of, one_kernel
-from mma_cases import program
-from planted import all_are_seen, body, changed
-from test_mma import LAYOUTS, difference, made
-from tile_programs import whole
 
 from autofuse.backends.base import Source
 from autofuse.backends.cuda.build import build_flags, watched
@@ -34,6 +29,11 @@ from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, LaunchSettingError, Se
 from benchmarks.sass import kernel_code
 from benchmarks.sass_tensor import BY_GROUP, decoded, generated, run_facts, square_product
 from search_spaces import CudaLaunchSpace
+from tests.support.emulation import OneKernel, library_of, one_kernel
+from tests.support.mma_cases import program
+from tests.support.planted import all_are_seen, body, changed
+from tests.support.tile_programs import whole
+from tests.test_mma import LAYOUTS, difference, made
 
 # BPT.TRAP.
 TRAP = 0x95C

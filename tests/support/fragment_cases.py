@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from emulation import OneKernel, one_kernel
-from tile_programs import attention, masked, softmax
 
 from autofuse import spec, trace
 from autofuse.frontends import array_api as xp
@@ -17,6 +15,8 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, STRICT_MMA, TF32_MMA, Setting
 from autofuse.plan.types import LaunchConfig
+from tests.support.emulation import OneKernel, one_kernel
+from tests.support.tile_programs import attention, masked, softmax
 
 # Rows, columns, depth, width -> a function and the shapes of its operands.
 Sizes = tuple[int, int, int, int]

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 
-from extending import EXTENSIONS, module_of
-
 import autofuse.frontends.array_api as xp
 from autofuse.backends.registry import Backend
 from autofuse.commands.progress import StopSignals
@@ -25,6 +23,7 @@ from autofuse.measure.hardware import HOST, Hardware
 from autofuse.measure.timing.sampling import Sampling
 from autofuse.tuning import Progress, tune
 from autofuse.tuning.job import tuner
+from tests.support.extending import EXTENSIONS, module_of
 
 toy = import_module(module_of(EXTENSIONS["A device kind"].file))
 TOY: Backend = toy.BACKEND

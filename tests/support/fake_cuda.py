@@ -11,7 +11,7 @@ import ctypes
 import weakref
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,17 +23,10 @@ from autofuse.backends.cuda.maps import Given, MapApi
 from autofuse.kernel.ir.tensor_map import TensorMap
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
-
-if TYPE_CHECKING:
-    from tests.fake_arrays import DeviceArray, Foreign
-    from tests.fake_cublas import product_spans
-    from tests.fake_cufft import FakeCufft
-    from tests.fake_maps import FakeMaps
-else:
-    from fake_arrays import DeviceArray, Foreign
-    from fake_cublas import product_spans
-    from fake_cufft import FakeCufft
-    from fake_maps import FakeMaps
+from tests.support.fake_arrays import DeviceArray, Foreign
+from tests.support.fake_cublas import product_spans
+from tests.support.fake_cufft import FakeCufft
+from tests.support.fake_maps import FakeMaps
 
 US_PER_LAUNCH = 3.0
 

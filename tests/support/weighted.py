@@ -16,8 +16,8 @@ from autofuse.graph.types import Graph
 from autofuse.plan.fusion.groups import group_of, is_source, ordered_plan
 from autofuse.plan.parameters import MICRO, LaunchConfig
 from autofuse.plan.types import Candidate, FusionPlan
-from tests.batching import quick_library
-from tests.tile_programs import PROGRAMS, whole
+from tests.support.batching import quick_library
+from tests.support.tile_programs import PROGRAMS, whole
 
 TOLERANCE = {"f32": 2e-5, "f64": 1e-12, "f16": 2e-3, "bf16": 2e-2}
 SETTINGS = st.fixed_dictionaries(

@@ -5,17 +5,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autofuse.backends.cuda.bound import DriverEntries
 from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.maps import Given
 from autofuse.kernel.ir.tensor_map import MAP_BYTES
-
-if TYPE_CHECKING:
-    from tests.fake_cuda import FakeDriver, Stream
-else:
-    from fake_cuda import FakeDriver, Stream
+from tests.support.fake_cuda import FakeDriver, Stream
 
 # CUDA_ERROR_LAUNCH_FAILED.
 FAILED = 719

@@ -16,7 +16,7 @@ import autofuse
 from autofuse.commands.app import app
 
 ROWS, COLUMNS = 32, 48
-SCRIPTS = Path(__file__).parent.parent / "scripts"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 Call = Callable[..., "Ended"]
 # What a command says of its defaults before it fails.
 NOTES = ("no --inputs given", "using device 'cpu'")

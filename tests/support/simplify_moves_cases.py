@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from simplify_cases import Case, F
-from simplify_layout_cases import FIRST, LAST
-
 from autofuse.ops.convolution import conv_attrs
+from tests.support.simplify_cases import Case, F
+from tests.support.simplify_layout_cases import FIRST, LAST
 
 MAT = {"lhs_contract": (1,), "rhs_contract": (0,), "lhs_batch": (), "rhs_batch": ()}
 TURNED = MAT | {"lhs_contract": (0,), "rhs_contract": (1,)}

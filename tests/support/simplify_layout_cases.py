@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from simplify_cases import Case, Writer
-
 from autofuse.graph.types import Value
 from autofuse.ops.window_reduction import window_attrs
+from tests.support.simplify_cases import Case, Writer
 
 # Permutations to channels last and to channels first.
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)

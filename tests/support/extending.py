@@ -26,7 +26,7 @@ from autofuse.simplify import RULES
 from autofuse.sources import SOURCES
 from autofuse.tuning.search.strategies import PLANNERS
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 HERE = ROOT / "tests" / "extensions"
 REGISTRIES: tuple[dict[str, Any], ...] = (
     spec._REGISTRY, spec._FAMILIES, C_LAUNCH, DEVICES, BASELINES, SEARCHERS, PLANNERS, SOURCES,

@@ -45,7 +45,7 @@ def ray_engine(units: int, work: SliceWork) -> Engine:
     pytest.importorskip("ray", reason="extra fleet")
     from autofuse.fleet.on_ray import RayEngine
 
-    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
         return RayEngine(units=units, work=work)

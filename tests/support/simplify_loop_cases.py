@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from simplify_cases import Case, Writer, types_of
-
 from autofuse.graph.types import Graph, Value
+from tests.support.simplify_cases import Case, Writer, types_of
 
 
 def body_of(inputs: str, write: Callable[..., Any]) -> Graph:

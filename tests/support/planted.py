@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
-from emulation import OneKernel, library_of
 
 from autofuse.backends.emulator.emulator import Emulated, EmulatorError
 from autofuse.kernel.text.dialects import CUDA
+from tests.support.emulation import OneKernel, library_of
 
 
 def body(one: OneKernel) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from test_baselines import check_plan
-
 from autofuse.baselines.base import Baseline, BaselineResult, Decision
 from autofuse.baselines.priority.planner import fused_2026
 from autofuse.baselines.xla.planner import xla_2022
@@ -13,6 +11,7 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
+from tests.test_baselines import check_plan
 
 F32, F64, U32 = DType.F32, DType.F64, DType.U32
 N = (64,)

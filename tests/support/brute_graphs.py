@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import random_graphs
-from random_graphs import ALL_MOVES, MOVES, SHAPES, random_graph
 
 from autofuse.graph.types import Graph
 from autofuse.ops.types import make_attrs
 from autofuse.simplify import normal_form
+from tests.support import random_graphs
+from tests.support.random_graphs import ALL_MOVES, MOVES, SHAPES, random_graph
 
 # Values of which a few fill the first-level cache, and a few pass it by far.
 LARGE, LARGEST = ((1000, 64), (64, 40, 30), (70_000,), (256, 300)), 1 << 17

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from expr_eval import Env, Evaluator
 
 from autofuse.kernel.ir.types import Kernel, Let, Local, Loop, Stmt, Store
 from autofuse.ops.scalar import Expr
+from tests.support.expr_eval import Env, Evaluator
 
 
 def run(kernel: Kernel, inputs: list[np.ndarray]) -> list[np.ndarray]:

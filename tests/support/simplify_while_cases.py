@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from simplify_cases import Case, Writer
-from simplify_loop_cases import body_of
-
 from autofuse.graph.types import Value
 from autofuse.ops.control import MAX_TRIP
+from tests.support.simplify_cases import Case, Writer
+from tests.support.simplify_loop_cases import body_of
 
 
 def until(

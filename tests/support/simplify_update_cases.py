@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from simplify_cases import Case, Writer
-from simplify_loop_cases import loop
-
 from autofuse.graph.types import Value
+from tests.support.simplify_cases import Case, Writer
+from tests.support.simplify_loop_cases import loop
 
 A, PLACE = "f32[5,3]", "i32[]"
 ROW = "f32[1,3]"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from stencils import chain, padded
-from tile_programs import attention
 
 from autofuse import spec, trace
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.ops.convolution import conv_attrs
+from tests.support.stencils import chain, padded
+from tests.support.tile_programs import attention
 
 
 def rows_folded(length: int = 1 << 15, rows: int = 64) -> Graph:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from test_baselines import check_plan
-
 from autofuse.baselines import BASELINES
 from autofuse.baselines.base import BaselineResult, Decision
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
+from tests.test_baselines import check_plan
 
 F32 = DType.F32
 N = (64,)

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from emulation import OneKernel, one_kernel
-from tile_programs import attention, masked_attention, rms_norm, sigmoid_gated, softmax
 
 from autofuse import spec, trace
 from autofuse.backends.cuda.geometry import UnsupportedKernel
@@ -18,6 +16,14 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, STRICT_MMA, TF32_MMA
 from autofuse.plan.types import LaunchConfig, Setting
+from tests.support.emulation import OneKernel, one_kernel
+from tests.support.tile_programs import (
+    attention,
+    masked_attention,
+    rms_norm,
+    sigmoid_gated,
+    softmax,
+)
 
 # Rows, columns, terms -> a function and the shapes of its operands.
 Program = Callable[[int, int, int], tuple[Callable[..., Any], list[tuple[int, ...]]]]

@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-import random_graphs
-from brute_graphs import LARGE, LARGEST
-from random_graphs import MOVES, random_graph
 
 import autofuse.frontends.array_api as xp
 from autofuse.frontends import spec, trace
 from autofuse.graph.types import Graph
 from autofuse.simplify import normal_form
+from tests.support import random_graphs
+from tests.support.brute_graphs import LARGE, LARGEST
+from tests.support.random_graphs import MOVES, random_graph
 
 T = TypeVar("T")
 ITEMS, TRIPS = (1, 1, 2, 5, 16, 100, 2000), (7, 50, 200, 1000)
