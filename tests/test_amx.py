@@ -29,8 +29,8 @@ from autofuse.plan.types import Candidate, FusionPlan
 from search_spaces import CpuLaunchSpace
 from search_spaces.launch import first_option
 from tests.support.batching import at_level
+from tests.support.pairs import launch_of, product
 from tests.support.tile_programs import program, whole
-from tests.test_pairs import launch_of, product
 
 MODEL = "-DAF_MODEL_AMX"
 # As this machine does it, and as the model does, which is one where there are no tiles.

@@ -33,8 +33,8 @@ from benchmarks.peers_cuda import CUDA_COLUMNS, CudaReady, NotApplicableError
 from benchmarks.run_cuda import bench_peers_cuda, compare_cuda, modes_table
 from benchmarks.workloads import bench_workload
 from tests.support.cli_tools import call_script
+from tests.support.cuda_clocks import clocks, kernels
 from tests.support.fake_cuda import FakeDriver
-from tests.test_cuda_measure import clocks, kernels
 
 # The kind "cuda" as on a host with one GPU.
 HERE = replace(DEVICES["cuda"], hardware=replace(GPU, units=lambda: (DeviceUnit("fake"),)))

@@ -14,9 +14,9 @@ from autofuse.kernel.text.dialects import CUDA
 from autofuse.plan.parameters import BYTE_GROUP_MMA, BYTE_MMA, NO_MMA, Setting
 from autofuse.plan.types import LaunchConfig
 from benchmarks.sass_tensor import generated
+from tests.support.byte_products import Case, drawn_launch, exact, options_of, program
 from tests.support.emulation import OneKernel, library_of, one_kernel
 from tests.support.planted import all_are_seen, body
-from tests.test_byte_products import Case, drawn_launch, exact, options_of, program
 
 USUAL: dict[str, Setting] = {
     "impl": "loops", "mma": BYTE_GROUP_MMA, "threads": 384, "micro": "128x128", "row_block": 128,

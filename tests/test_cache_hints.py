@@ -18,8 +18,8 @@ from autofuse.plan.types import LaunchConfig
 from autofuse.zoo import zoo_graph
 from benchmarks.sass import code_facts, kernel_code
 from tests.support.emulation import one_kernel
-from tests.test_cuda_passes import ITEMS, at, body_of, c, kernel, loop, r
-from tests.test_passes import text as plain
+from tests.support.kernel_texts import text as plain
+from tests.support.loop_kernels import ITEMS, at, body_of, c, kernel, loop, r
 
 
 def wide(name: str, index: Expr) -> LoadVector:

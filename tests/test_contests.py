@@ -22,8 +22,8 @@ from autofuse.tuning.evaluate import code_of
 from autofuse.tuning.explain.contests import Contest, plan_contests
 from autofuse.tuning.search.launches import launch_text
 from tests.support.cli_tools import Ended, call, refused
+from tests.support.library_calls import CALLED, candidate, product, whole
 from tests.support.tuning_records import kernel, measurement
-from tests.test_library_calls import CALLED, candidate, product, whole
 from tuning_db import Store
 
 CPU = DEVICES["cpu"]

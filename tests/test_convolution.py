@@ -25,8 +25,8 @@ from autofuse.plan.fusion.legality import check_group
 from autofuse.plan.types import Refusal
 from tests.support.batching import Case, build, poisoned_run
 from tests.support.emulation import library_of, one_kernel, run_kernel
+from tests.support.op_cases import LAUNCHES, whole
 from tests.support.rule_plans import F32, Ruled
-from tests.test_ops_on_cpu import LAUNCHES, whole
 
 xp = autofuse.xp
 RNG = np.random.default_rng(0)

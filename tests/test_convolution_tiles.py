@@ -30,10 +30,10 @@ from benchmarks.contraction_graphs import graph_of as graph_of_layer
 from search_spaces import CpuLaunchSpace
 from tests.support.convolution_programs import convolutions, graph_of
 from tests.support.emulation import library_of, one_kernel, run_kernel
+from tests.support.tile_launches import error, launch_of
 from tests.support.tile_programs import whole
 from tests.support.weighted import error as prepared_error
 from tests.support.weighted import in_one
-from tests.test_tile import error, launch_of
 
 SETTINGS = st.fixed_dictionaries(
     {

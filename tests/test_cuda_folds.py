@@ -12,7 +12,7 @@ from autofuse.graph.types import Graph
 from autofuse.plan.types import LaunchConfig
 from benchmarks.sass import code_facts, kernel_code
 from tests.support.cuda_settings_cases import COLUMN, KEEP, ROW, reduction, softmax
-from tests.test_cuda_settings import one_kernel
+from tests.support.one_kernel import one_kernel
 
 SUMS = canonical(reduction("reduce_sum", (12, 128), (1,), "f32"))
 COLUMNS = canonical(COLUMN["columns"])

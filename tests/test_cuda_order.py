@@ -14,8 +14,7 @@ from autofuse.backends.cuda.ordering import places, singles
 from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch
 from autofuse.ops.dtypes import DType
 from autofuse.plan.program.schedule import Ref
-from tests.support.fake_cuda import FakeDriver, Stream, floats
-from tests.test_cuda_launch import (
+from tests.support.artifacts import (
     FORM,
     PRODUCT,
     SHAPE,
@@ -27,6 +26,7 @@ from tests.test_cuda_launch import (
     launch,
     on_device,
 )
+from tests.support.fake_cuda import FakeDriver, Stream, floats
 
 
 @pytest.fixture

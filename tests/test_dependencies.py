@@ -22,10 +22,10 @@ from autofuse.plan.program.dependencies import WINDOW, Access, ByteRange, depend
 from autofuse.plan.types import Candidate
 from autofuse.zoo import zoo_graph
 from search_spaces.cuda import CudaLaunchSpace
+from tests.support.drawn_plans import made
+from tests.support.emulated_plans import on_cuda
 from tests.support.fake_cuda import FakeDriver
 from tests.support.seeds import seeds
-from tests.test_emulator_plans import on_cuda
-from tests.test_random_plans import made
 
 MEMORIES = (("work", 0), ("out", 0), ("out", 1))
 SPANS = st.builds(

@@ -9,20 +9,8 @@ from autofuse.kernel.passes import (
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Lit, Load, Sym, call
-from tests.test_cuda_passes import (
-    F32,
-    I64,
-    body_of,
-    c,
-    kernel,
-    loop,
-    m,
-    r,
-    v,
-    w,
-    x,
-)
-from tests.test_passes import text
+from tests.support.kernel_texts import text
+from tests.support.loop_kernels import F32, I64, body_of, c, kernel, loop, m, r, v, w, x
 
 
 def test_early_loads_asks_for_inputs_before_it_computes() -> None:

@@ -21,8 +21,7 @@ from autofuse.plan.parameters import LaunchConfig
 from autofuse.simplify import normal_form
 from search_spaces import CpuLaunchSpace
 from tests.support.emulation import library_of, one_kernel, run_kernel
-from tests.support.tile_programs import softmax, whole
-from tests.test_online import (
+from tests.support.online_cases import (
     KEYS,
     QKV,
     RELATIVES,
@@ -35,6 +34,7 @@ from tests.test_online import (
     relative,
     scores,
 )
+from tests.support.tile_programs import softmax, whole
 
 ALONG_TERMS = st.fixed_dictionaries(
     {

@@ -18,8 +18,8 @@ from autofuse.plan.types import LaunchConfig
 from search_spaces import CudaLaunchSpace
 from tests.support.emulation import library_of, run_kernel
 from tests.support.fragment_cases import PROGRAMS, rows_program
+from tests.support.splitting import on_gpu
 from tests.support.tile_programs import whole
-from tests.test_splitting import on_gpu
 
 LAUNCH = LaunchConfig.of(
     impl="loops", mma=HALF_MMA, fragments=True, threads=64, row_block=32, column_block=16,

@@ -16,10 +16,10 @@ from autofuse.plan.parameters import FRAGMENTS, GROUP_MMA, HALF_MMA, MMA, Settin
 from search_spaces import CudaLaunchSpace
 from tests.support.emulation import OneKernel, library_of, one_kernel
 from tests.support.fragment_cases import drawn_groups, in_registers, rows_program
+from tests.support.fragment_errors import error_of
 from tests.support.planted import all_are_seen
 from tests.support.seeds import seeds
 from tests.support.tile_programs import whole
-from tests.test_fragments import error_of
 
 USUAL: dict[str, Setting] = {
     "mma": GROUP_MMA, "threads": 384, "row_block": 128, "column_block": 64, "stages": 3,

@@ -32,7 +32,7 @@ from autofuse.ops.spec import spec_of
 from autofuse.ops.types import GraphError
 from autofuse.sources import read_source
 from tests.support.onnx_models import FLOAT, INT64, chosen, model, node, perceptron, shaped
-from tests.test_ops_on_cpu import one_op
+from tests.support.op_cases import one_op
 
 
 def imported(made: Any, dims: dict[str, int] | None = None, **values: Any) -> Imported:

@@ -23,8 +23,8 @@ from autofuse.errors import AutofuseError
 from autofuse.frontends.onnx.read import load_onnx
 from autofuse.graph.verify import verify
 from tests.support.cli_tools import call, refused
+from tests.support.damage import SEED, bounded, damaged_bytes
 from tests.support.onnx_models import chosen, perceptron, read_back, shaped
-from tests.test_fuzz_graph_files import SEED, bounded, damaged_bytes
 
 CASES = int(os.environ.get("AUTOFUSE_FUZZ_CASES", "400"))
 # Those that go through the command line too, which takes twenty times as long.

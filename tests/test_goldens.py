@@ -15,8 +15,8 @@ import pytest
 from autofuse.kernel.render import render_c, render_cuda
 from autofuse.zoo import zoo_graph
 from tests.support.cuda_settings_cases import GOLDEN
-from tests.test_cuda_compiles import whole_kernel
-from tests.test_cuda_settings import one_kernel
+from tests.support.cuda_texts import whole_kernel
+from tests.support.one_kernel import one_kernel
 
 GOLDENS = Path(__file__).parent / "goldens"
 WORKLOADS = ("softmax", "layer_norm_gelu", "cartpole_naive")

@@ -23,9 +23,9 @@ from autofuse.plan.types import Candidate, LaunchConfig
 from tests.support.batching import Case, failures
 from tests.support.emulation import SMALL, library_of, one_kernel, run_kernel
 from tests.support.kernel_eval import run
+from tests.support.split_lanes import passed, traced
 from tests.support.stencils import STEPS, chain
 from tests.support.unrolled_plans import fused
-from tests.test_split_lanes import passed, traced
 
 
 def halos(graph: Graph) -> list[tuple[int, int]]:

@@ -30,14 +30,14 @@ from autofuse.ops.dtypes import DType
 from autofuse.plan.fusion.groups import ordered_plan
 from autofuse.plan.parameters import GROUP_MMA, Setting
 from autofuse.plan.types import Candidate
+from tests.support.artifacts import artifact
+from tests.support.bound_calls import call, on
 from tests.support.fake_cupy import FakeCupy, Resources, Stream
 from tests.support.fake_graphs import FakeGraphs
 from tests.support.fake_maps import FakeMaps
 from tests.support.fake_streams import FAILED, NativeLaunches
 from tests.support.mma_cases import launch, program
 from tests.support.tile_programs import whole
-from tests.test_cuda_bound import call, on
-from tests.test_cuda_launch import artifact
 
 FINE = TensorMap(DType.BF16, (100, 50), (208,), (64, 128), offset=32)
 SETTINGS: dict[str, Setting] = {

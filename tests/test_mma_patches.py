@@ -21,9 +21,9 @@ from benchmarks.sass_convolution import Layer, convolution_graph, convolution_re
 from search_spaces import CudaLaunchSpace
 from tests.support.emulation import OneKernel, library_of, one_kernel
 from tests.support.mma_cases import launch
+from tests.support.mma_runs import USUAL, difference
 from tests.support.planted import body, changed
 from tests.support.tile_programs import whole
-from tests.test_mma import USUAL, difference
 
 GROUPS: dict[str, Setting] = {"mma": GROUP_MMA, "threads": 256, "micro": "64x64", "row_block": 128}
 WARPS: dict[str, Setting] = {}

@@ -11,7 +11,7 @@ from autofuse.measure.check.compare import reference_of
 from autofuse.ops.dtypes import DType
 from autofuse.plan.types import LaunchConfig
 from tests.support.batching import Case, build, verdict
-from tests.test_ops_on_cpu import whole
+from tests.support.op_cases import whole
 
 # Around the thresholds at which loops are unrolled, walked by lanes, or blocked.
 WIDTHS = (3, 16, 17, 40, 64, 65, 130)

@@ -26,9 +26,9 @@ from autofuse.ops.types import AutofuseError
 from autofuse.plan.types import Candidate, LaunchConfig
 from autofuse.tuning import compile
 from tests.support.batching import Case, failures
+from tests.support.library_calls import KERNEL_LAST, LAST, candidate, convolution, product, whole
 from tests.support.moved_products import moved_product
 from tests.support.seeds import seeds
-from tests.test_library_calls import KERNEL_LAST, LAST, candidate, convolution, product, whole
 
 
 def installed() -> bool:

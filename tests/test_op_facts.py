@@ -32,7 +32,7 @@ from autofuse.plan.fusion.partition import is_rematerialisable
 from autofuse.plan.types import FusionGroup, LaunchConfig
 from search_spaces.cuda import CudaLaunchSpace
 from tests.support.expr_eval import call_of, draw
-from tests.test_ops_on_cpu import one_op
+from tests.support.op_cases import one_op
 
 # What graphs are made of is known by name to the code that owns it.
 STRUCTURE = ("input", "constant", "loop", "dot_general")

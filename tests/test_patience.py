@@ -16,7 +16,7 @@ from autofuse.tuning import budget
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.evaluate import build
 from autofuse.tuning.plans import baseline_candidate, plainest_candidate, untuned_candidate
-from tests.test_planning_ends import MIXED, after
+from tests.support.planning_times import MIXED, after
 
 CPU = device_named("cpu")
 

@@ -19,10 +19,10 @@ from benchmarks.tensor_model import Blocks, RunFacts, tensor_share
 from search_spaces import CudaLaunchSpace
 from tests.support.emulation import OneKernel, library_of
 from tests.support.mma_cases import program
+from tests.support.mma_runs import LAYOUTS, difference, made
 from tests.support.planted import all_are_seen, body, changed
 from tests.support.seeds import seeds
 from tests.support.tile_programs import whole
-from tests.test_mma import LAYOUTS, difference, made
 
 USUAL: dict[str, Setting] = {
     "mma": GROUP_MMA, "threads": 384, "micro": "64x64", "row_block": 64, "column_block": 64,

@@ -27,7 +27,14 @@ from autofuse.report.peers import Peer, peers_of, read_peers
 from autofuse.report.svg import amount_text, bytes_text, percent_text
 from autofuse.report.topics import topics
 from benchmarks.reports import MadeUp, fill
-from tests.test_report import EVENTS, HOSTILE, MEASUREMENTS, SESSION, WORKLOAD, hostile_report
+from tests.support.report_records import (
+    EVENTS,
+    HOSTILE,
+    MEASUREMENTS,
+    SESSION,
+    WORKLOAD,
+    hostile_report,
+)
 from tuning_db import Store
 
 CPU = Environment("cpu", (("cores", "2"), ("model", "Model 1")))

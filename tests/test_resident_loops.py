@@ -23,7 +23,7 @@ from autofuse.plan.types import LaunchConfig
 from autofuse.tuning.plans import baseline_candidate
 from search_spaces import CudaLaunchSpace
 from tests.support.batching import Case
-from tests.test_rotation import DRAWN, LEAPFROG, New, case_of
+from tests.support.rotations import DRAWN, LEAPFROG, New, case_of
 
 SMALL = LaunchConfig.of(threads=64, items=1)
 MEETING = "af_wait_for_all(work_"

@@ -15,7 +15,7 @@ from autofuse.measure.worker import sandbox
 from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
 from autofuse.records import FailureKind
-from tests.test_measure_worker import BODIES, N, graph
+from tests.support.worker_bodies import BODIES, N, graph
 
 QUICK = Sampling(warmup_s=0.0, minimum=4, maximum=8, wall_s=0.2)
 HEAD = """

@@ -15,7 +15,7 @@ from benchmarks.simplify_hunt import ROUNDING, check_rule, check_tree
 from benchmarks.special_numbers import everything, special
 from tests.support.seeds import seeds
 from tests.support.simplify_cases import graph_of
-from tests.test_simplify import EVERY
+from tests.support.simplify_tables import EVERY
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 TREES, SHARE = 60, 0.005

@@ -14,8 +14,8 @@ from autofuse.graph.canonical import canonical
 from autofuse.plan.types import Candidate, FusionPlan
 from search_spaces import CpuLaunchSpace
 from tests.support.batching import Case, failures
+from tests.support.tile_launches import launch_of
 from tests.support.tile_programs import Program, whole
-from tests.test_tile import launch_of
 
 
 def convolved(x: Any, w: Any) -> Any:

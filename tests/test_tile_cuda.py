@@ -51,7 +51,7 @@ from autofuse.plan.parameters import LaunchSettingError
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces import CudaLaunchSpace
 from tests.support.emulation import OneKernel, library_of, one_kernel, run_kernel
-from tests.test_passes import text
+from tests.support.kernel_texts import text
 
 F32, I64 = DType.F32, DType.I64
 Shape = tuple[int, ...]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.toy_device import HOLD_AT, workload
-from tests.test_tune import check_complete, measured_once, stored, toy, tune_toy
+from tests.support.toy_tuning import check_complete, measured_once, stored, toy, tune_toy
 
 __all__ = ["toy"]  # a fixture
 HERE = Path(__file__).parent

@@ -32,7 +32,7 @@ from autofuse.tuning.plans import baseline_candidate, baseline_plan
 from autofuse.tuning.result import Progress
 from search_spaces import CpuLaunchSpace
 from tests.support.toy_device import TOY, toy_kind, workload
-from tests.test_tune import after, toy, tune_toy
+from tests.support.toy_tuning import after, toy, tune_toy
 from tuning_db import Store
 
 __all__ = ["toy"]  # a fixture

@@ -17,7 +17,7 @@ from autofuse.zoo import zoo_graph
 from search_spaces import CpuLaunchSpace
 from search_spaces.cuda import CudaLaunchSpace
 from tests.support.batching import Case, build, poisoned_run
-from tests.test_emulator_plans import failures
+from tests.support.emulated_plans import failures
 
 NAMES = (
     "convnet_block", "depthwise_block", "attention_grouped", "attention_window", "attention_bias",

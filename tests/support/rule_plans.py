@@ -10,7 +10,7 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
-from tests.test_baselines import check_plan
+from tests.support.checked_plans import check_plan
 
 F32 = DType.F32
 N = (64,)
