@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import signal
 
 import autofuse
 from autofuse.cost.work import group_work
@@ -40,6 +39,8 @@ def run(fn: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:
 
 def correlated(x: np.ndarray, k: np.ndarray) -> np.ndarray:
     """All images with all kernels, without padding."""
+    from scipy import signal  # takes long to import
+
     return np.array(
         [[sum(map(lambda a, b: signal.correlate(a, b, "valid"), n, o)) for o in k] for n in x]
     )

@@ -25,16 +25,20 @@ from autofuse.measure.check.compare import WorkloadReference, check, reference_o
 from autofuse.plan.parameters import LaunchSettingError
 from autofuse.plan.types import LaunchConfig, Setting
 from tests.support.cuda_settings_cases import cases, reduction, softmax
-from tests.support.one_kernel import TWO, launched, one_kernel
+from tests.support.one_kernel import TWO, OneKernel, launched, one_kernel
 
 CASES = {name: (canonical(graph), launch) for name, graph, launch in cases()}
-MADE = {name: one_kernel(graph, name, launch) for name, (graph, launch) in CASES.items()}
 References = dict[Graph, tuple[tuple[np.ndarray, ...], WorkloadReference]]
 
 
 @pytest.fixture(scope="module")
-def library() -> Emulated:
-    return Emulated(*(made.text for made in MADE.values()))
+def kernels() -> dict[str, OneKernel]:
+    return {name: one_kernel(graph, name, launch) for name, (graph, launch) in CASES.items()}
+
+
+@pytest.fixture(scope="module")
+def library(kernels: dict[str, OneKernel]) -> Emulated:
+    return Emulated(*(made.text for made in kernels.values()))
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +48,9 @@ def references() -> References:
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_launch_gives_the_reference_result(
-    name: str, library: Emulated, references: References
+    name: str, kernels: dict[str, OneKernel], library: Emulated, references: References
 ) -> None:
-    made = MADE[name]
+    made = kernels[name]
     if made.graph not in references:
         inputs = random_inputs(made.graph, 5)
         references[made.graph] = inputs, reference_of(made.graph, inputs)
@@ -55,17 +59,19 @@ def test_every_launch_gives_the_reference_result(
     assert result.ok, result.message
 
 
-def test_a_sample_compiles_without_a_word() -> None:
-    texts = [render_cuda(made.kernel) for made in list(MADE.values())[::7]]
+def test_a_sample_compiles_without_a_word(kernels: dict[str, OneKernel]) -> None:
+    texts = [render_cuda(made.kernel) for made in list(kernels.values())[::7]]
     quick = (*FLAGS, "-Xptxas", "-O0")
     _, log = compile_cubin("\n".join([CUDA.prelude, *texts]), flags=quick)
     assert log == ""
 
 
-def test_split_kernels_leave_their_scratch_usable(library: Emulated) -> None:
+def test_split_kernels_leave_their_scratch_usable(
+    kernels: dict[str, OneKernel], library: Emulated
+) -> None:
     """A launch finds the counters as the launch before has left them."""
     for name in ("row_long_6", "row_standard_long_9"):
-        made = MADE[name]
+        made = kernels[name]
         inputs = random_inputs(made.graph, 5)
         reference = reference_of(made.graph, inputs)
         given = dict(zip(made.graph.inputs, inputs, strict=True))

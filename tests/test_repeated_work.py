@@ -19,7 +19,6 @@ from tests.support.stencils import STEPS, chain
 from tests.support.unrolled_plans import fused
 
 SHAPES = [(256, 64), (1 << 14,)]
-LATTICE = normal_form(zoo_graph("lattice_boltzmann", "small"))
 
 
 def whole(graph: Graph) -> FusionGroup:
@@ -64,8 +63,9 @@ def test_what_does_nothing_twice_is_expected_to_take_its_bound() -> None:
 
 def test_what_lanes_along_a_row_compute_again_costs_one_by_one() -> None:
     """A sum is read at 25 places of a step of a lattice: in one kernel every lane sums again."""
-    (loop,) = (n for n, node in enumerate(LATTICE.nodes) if node.op == "loop")
-    body = LATTICE.call(loop)["body"]
+    lattice = normal_form(zoo_graph("lattice_boltzmann", "small"))
+    (loop,) = (n for n, node in enumerate(lattice.nodes) if node.op == "loop")
+    body = lattice.call(loop)["body"]
     (step,) = FusionSpace(body).choose(first_option).groups
     assert repeated_work(body, step, LaunchConfig()).cheap > LANE_BY_LANE * least(body, step)
     apart = baseline_plan(body, "unfused")[0]
