@@ -23,11 +23,13 @@ from tests.support.toy_tuning import (
     check_complete,
     measured_once,
     stored,
+    toy,
     tune_toy,
     use,
 )
 from tuning_db import Store
 
+__all__ = ["toy"]  # a fixture
 pytestmark = pytest.mark.usefixtures("two_baselines")
 
 
