@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.house import limits as lim
-from benchmarks.house.between import circles, imports, repeated, with_one_importer
+from benchmarks.house.between import circles, imported, imports, repeated, with_one_importer
 from benchmarks.house.limits import Limits
 from benchmarks.house.measures import code_lines, complexity, parameters
 from benchmarks.house.page import table
@@ -57,7 +57,8 @@ def test_importers_and_circles_are_found() -> None:
         "autofuse/a/three.py": "import autofuse.a.one\n",
         "autofuse/b.py": "from autofuse.a.one import y\nimport numpy\n",
     }
-    graph = imports({Path(path): ast.parse(text) for path, text in texts.items()})
+    named = {Path(p): list(imported(Path(p), ast.parse(text))) for p, text in texts.items()}
+    graph = imports(named)
     names = [f"autofuse.a.{name}" for name in ("one", "three", "two")]
     assert circles(graph) == [names]
     assert with_one_importer(graph) == ["autofuse.a.three", "autofuse.a.two"]

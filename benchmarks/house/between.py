@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 
@@ -21,13 +21,13 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(trees: Mapping[Path, ast.Module]) -> nx.DiGraph[str]:
-    """Modules, with an edge to each that one imports anywhere in its text."""
-    known = {module_of(path): path for path in trees}
+def imports(named: Mapping[Path, Collection[str]]) -> nx.DiGraph[str]:
+    """Modules, with an edge to each that one imports; given are the names that each imports."""
+    known = {module_of(path): path for path in named}
     found: nx.DiGraph[str] = nx.DiGraph()
     found.add_nodes_from(known)
-    for path, tree in trees.items():
-        for name in _imported(path, tree):
+    for path, names in named.items():
+        for name in names:
             # `from a import b` names a module or something in it.
             near = next((n for n in (name, name.rpartition(".")[0]) if n in known), None)
             if near is not None and near != module_of(path):
@@ -35,7 +35,8 @@ def imports(trees: Mapping[Path, ast.Module]) -> nx.DiGraph[str]:
     return found
 
 
-def _imported(path: Path, tree: ast.Module) -> Iterator[str]:
+def imported(path: Path, tree: ast.Module) -> Iterator[str]:
+    """What a file imports anywhere in its text: modules, or names in modules."""
     package = module_of(path if path.name == "__init__.py" else path.parent).split(".")
     for node in statements(tree):
         if isinstance(node, ast.Import):

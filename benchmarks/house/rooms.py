@@ -6,7 +6,14 @@ import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from benchmarks.house.between import circles, imports, module_of, repeated, with_one_importer
+from benchmarks.house.between import (
+    circles,
+    imported,
+    imports,
+    module_of,
+    repeated,
+    with_one_importer,
+)
 from benchmarks.house.measures import measures
 
 FOLDERS = ("autofuse", "search_spaces", "tuning_db", "benchmarks", "scripts", "tests")
@@ -31,7 +38,6 @@ def _texts(root: Path) -> Iterator[tuple[Path, str]]:
 
 def numbers_of(texts: Mapping[Path, str]) -> Numbers:
     """As `numbers`, of files given as (path in the checkout, text)."""
-    trees = {path: ast.parse(text) for path, text in texts.items()}
     rooms = {path: room_of(path) for path in sorted(texts)}
     paths = {module_of(path): path for path in texts}
     found: Numbers = {}
@@ -40,15 +46,20 @@ def numbers_of(texts: Mapping[Path, str]) -> Numbers:
         own = found.setdefault(rooms[path], {})
         own[measure] = own.get(measure, 0) + count
 
-    graph = imports(trees)
+    named: dict[Path, list[str]] = {}
+    for path in rooms:
+        # One tree at a time: the garbage collector goes through all that are kept.
+        tree = ast.parse(texts[path])
+        named[path] = list(imported(path, tree))
+        add(path, "files", 1)
+        add(path, "lines", len(texts[path].splitlines()))
+        for measure, count in measures(tree).items():
+            add(path, measure, count)
+    graph = imports(named)
     alone = {paths[name] for name in with_one_importer(graph)}
     turning = [paths[circle[0]] for circle in circles(graph)]
     again = repeated(texts)
     for path in rooms:
-        add(path, "files", 1)
-        add(path, "lines", len(texts[path].splitlines()))
-        for measure, count in measures(trees[path]).items():
-            add(path, measure, count)
         add(path, ONE_IMPORTER, path in alone)
         add(path, CIRCLES, turning.count(path))
         add(path, REPEATED, again[path])
