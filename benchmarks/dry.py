@@ -1,9 +1,9 @@
 """A dry run of what needs a GPU: the code that measures on one, on a driver made of NumPy memory.
 
-The driver is the one of the tests (`tests/fake_cuda.py`), with kernels that the CUDA emulator
-runs, and products of a cuBLAS made of NumPy (`tests/fake_cublas.py`). Everything but the device is
-real: NVRTC compiles, processes start, graphs are captured, results are checked. Times are made up:
-they are stored under a device that says so, and their mode ends in "dry".
+The driver is the one of the tests (`tests/support/fake_cuda.py`), with kernels that the CUDA
+emulator runs, and products of a cuBLAS made of NumPy (`tests/support/fake_cublas.py`). Everything
+but the device is real: NVRTC compiles, processes start, graphs are captured, results are checked.
+Times are made up: they are stored under a device that says so, and their mode ends in "dry".
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from autofuse.records import Environment
 from search_spaces import CudaLaunchSpace
 
 if TYPE_CHECKING:
-    from tests.fake_cublas import FakeCublas
-    from tests.fake_cuda import DeviceArray, FakeDriver, Stream
+    from tests.support.fake_cublas import FakeCublas
+    from tests.support.fake_cuda import DeviceArray, FakeDriver, Stream
 else:
-    # Not as a module of `tests`: an installed package may have that name.
-    sys.path.append(str(Path(autofuse.__file__).parent.parent / "tests"))
-    from fake_cublas import FakeCublas
-    from fake_cuda import DeviceArray, FakeDriver, Stream
+    # Before what is installed: a package of somebody else may be called `tests`.
+    sys.path.insert(0, str(Path(autofuse.__file__).parent.parent))
+    from tests.support.fake_cublas import FakeCublas
+    from tests.support.fake_cuda import DeviceArray, FakeDriver, Stream
 
 DRY = "cuda-emulated"
 CUDA_KINDS = ("cuda", DRY)

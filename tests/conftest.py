@@ -8,8 +8,6 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
-import seeds
-from databases import databases, postgres, sqlite_store, sqlite_template, store
 
 from autofuse.backends.cpu import onednn, onednn_calls
 from autofuse.backends.cuda import driver
@@ -18,6 +16,8 @@ from autofuse.cost.bounds import Calibration
 from autofuse.devices import DeviceKind
 from autofuse.kernel.ir.types import Kernel
 from autofuse.kernel.passes import OBSERVERS, verify
+from tests.support import seeds
+from tests.support.databases import databases, postgres, sqlite_store, sqlite_template, store
 
 # Fixtures for all tests.
 __all__ = ["databases", "postgres", "sqlite_store", "sqlite_template", "store"]

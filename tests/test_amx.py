@@ -28,9 +28,9 @@ from autofuse.plan.parameters import LaunchConfig
 from autofuse.plan.types import Candidate, FusionPlan
 from search_spaces import CpuLaunchSpace
 from search_spaces.launch import first_option
-from tests.batching import at_level
-from tests.test_pairs import launch_of, product
-from tests.tile_programs import program, whole
+from tests.support.batching import at_level
+from tests.support.pairs import launch_of, product
+from tests.support.tile_programs import program, whole
 
 MODEL = "-DAF_MODEL_AMX"
 # As this machine does it, and as the model does, which is one where there are no tiles.

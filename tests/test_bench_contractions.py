@@ -6,7 +6,6 @@ import threading
 
 import numpy as np
 import pytest
-from cli_tools import call_script
 
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.peers.types import BenchError, BenchWorkload, PeerOutcome, Ready
@@ -28,6 +27,7 @@ from benchmarks.contraction_table import ratios_of, summary, text_table
 from benchmarks.contractions import Options, as_row, bench_contractions, every_element
 from benchmarks.run import checked
 from benchmarks.seats import caller_apart
+from tests.support.cli_tools import call_script
 
 NOTHING = Libraries(None, None)
 PLAIN = Product(1, 3, 5, 7, False, False)

@@ -10,9 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_tools import call_script
-from fake_cuda import FakeDriver
-from test_cuda_measure import clocks, kernels
 
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
@@ -35,6 +32,9 @@ from benchmarks.fused_cupy import fused_program
 from benchmarks.peers_cuda import CUDA_COLUMNS, CudaReady, NotApplicableError
 from benchmarks.run_cuda import bench_peers_cuda, compare_cuda, modes_table
 from benchmarks.workloads import bench_workload
+from tests.support.cli_tools import call_script
+from tests.support.cuda_clocks import clocks, kernels
+from tests.support.fake_cuda import FakeDriver
 
 # The kind "cuda" as on a host with one GPU.
 HERE = replace(DEVICES["cuda"], hardware=replace(GPU, units=lambda: (DeviceUnit("fake"),)))

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import perceptron
 
 from autofuse.frontends.onnx.read import OnnxFile, import_for
 from autofuse.peers.types import BenchError
@@ -18,6 +17,7 @@ from benchmarks import onnx_bench
 from benchmarks.onnx_bench import OnnxBench, Runs, bench_onnx, relative_error, summary
 from benchmarks.onnx_conformance import by_reference
 from benchmarks.onnx_zoo import BENCH_MODELS, BenchModel
+from tests.support.onnx_models import perceptron
 
 QUICK = OnnxBench(seconds=0, timing_s=0.01, threads=1)
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tuning_records import ENV, WORKLOAD, failed, failed_kernel, kernel, measurement
 
 import autofuse.frontends.array_api as xp
 from autofuse.backends import toolchain
@@ -36,6 +35,7 @@ from autofuse.records import Blame, Failure, FailureKind
 from autofuse.tuning.evaluate import build
 from autofuse.tuning.plans import baseline_candidate
 from search_spaces import CpuLaunchSpace
+from tests.support.tuning_records import ENV, WORKLOAD, failed, failed_kernel, kernel, measurement
 from tuning_db import Store
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_cuda import FakeDriver
 
 from autofuse.backends.cuda import blaslt
 from autofuse.backends.cuda.actions import Gemm, Matmul
@@ -41,6 +40,7 @@ from autofuse.plan.fusion.groups import is_source
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.simplify import normal_form
 from search_spaces import CudaLaunchSpace
+from tests.support.fake_cuda import FakeDriver
 
 A, B, V, R = spec((16, 32)), spec((32, 24)), spec((24,)), spec((16, 24))
 A3, B3, R3 = spec((3, 16, 32)), spec((3, 32, 24)), spec((3, 16, 24))
@@ -110,7 +110,7 @@ def matmul_of(name: str, **settings: Any) -> tuple[Graph, Matmul]:
 @pytest.fixture(scope="module")
 def stub(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     path = tmp_path_factory.mktemp("stub") / "libcublasLt.so"
-    source = Path(__file__).with_name("stub_cublaslt.c")
+    source = Path(__file__).with_name("support") / "stub_cublaslt.c"
     command = [*find_compiler().command, "-O1", "-shared", "-fPIC", "-o", str(path), str(source)]
     subprocess.run([*command, "-lm"], check=True)
     found: ctypes.CDLL = declared(ctypes.CDLL(str(path)))

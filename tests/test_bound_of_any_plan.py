@@ -2,9 +2,8 @@
 
 `scripts/bench_bounds --brute-force 200` is the long form."""
 
-from brute_graphs import small_graph
-
 from benchmarks.brute_force import brute_rows, graph_is_small, summary
+from tests.support.brute_graphs import small_graph
 
 FEW = 8
 

@@ -6,9 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-import random_graphs
-from seeds import seeds
-from toy_device import QUICK
 
 from autofuse.cost.bounds import Calibration, group_bound_us
 from autofuse.devices import timed_device
@@ -18,6 +15,9 @@ from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
 from autofuse.tuning.evaluate import build
 from benchmarks.fuzz.random_plans import random_candidate
+from tests.support import random_graphs
+from tests.support.seeds import seeds
+from tests.support.toy_device import QUICK
 
 GRAPHS, GRAPHS_IN_CI = 50, 4
 NODES, STEPS = 10, 20

@@ -8,7 +8,6 @@ import random
 from pathlib import Path
 
 import pytest
-from cli_tools import call, refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from autofuse.serving.entries import Entry, StoredElement, StoredType, Variant, 
 from autofuse.serving.keys import BundleError, Key, Secret
 from autofuse.serving.make import Contents
 from benchmarks.serving import bench_tampered, tampered
+from tests.support.cli_tools import call, refused
 
 SECRET, OTHER = b"k" * 32, b"o" * 32
 GOLDENS = Path(__file__).parent / "goldens"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_tools import call
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 
 from autofuse.serving.bundle import open_bundle
 from autofuse.serving.container import Container, container, key_of
 from autofuse.serving.keys import BundleError, PublicKey, SigningKey, make_pair, read_key
+from tests.support.cli_tools import call
 
 CONTENTS = {key_of("k", "a"): b"first"}
 

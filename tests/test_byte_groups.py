@@ -5,10 +5,6 @@ from __future__ import annotations
 
 from itertools import product
 
-from emulation import OneKernel, library_of, one_kernel
-from planted import all_are_seen, body
-from test_byte_products import Case, drawn_launch, exact, options_of, program
-
 from autofuse.backends.cuda.build import build_flags
 from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.cuda.facts import parse_log
@@ -18,6 +14,9 @@ from autofuse.kernel.text.dialects import CUDA
 from autofuse.plan.parameters import BYTE_GROUP_MMA, BYTE_MMA, NO_MMA, Setting
 from autofuse.plan.types import LaunchConfig
 from benchmarks.sass_tensor import generated
+from tests.support.byte_products import Case, drawn_launch, exact, options_of, program
+from tests.support.emulation import OneKernel, library_of, one_kernel
+from tests.support.planted import all_are_seen, body
 
 USUAL: dict[str, Setting] = {
     "impl": "loops", "mma": BYTE_GROUP_MMA, "threads": 384, "micro": "128x128", "row_block": 128,

@@ -10,8 +10,8 @@ from autofuse.frontends import array_api as xp
 from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig
-from tests.batching import quick_library
-from tests.tile_programs import whole
+from tests.support.batching import quick_library
+from tests.support.tile_programs import whole
 
 MOST_ULPS = 2.0
 SPECIAL = (np.inf, -np.inf, np.nan, 0.0, 88.72, 88.73, 89.4, 89.6, 1e30, -1e30, -86.9, -200.0)

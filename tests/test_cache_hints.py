@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from emulation import one_kernel
-from test_cuda_passes import ITEMS, at, body_of, c, kernel, loop, r
-from test_passes import text as plain
 
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.graph.canonical import canonical
@@ -20,6 +17,9 @@ from autofuse.ops.scalar import Expr, Sym
 from autofuse.plan.types import LaunchConfig
 from autofuse.zoo import zoo_graph
 from benchmarks.sass import code_facts, kernel_code
+from tests.support.emulation import one_kernel
+from tests.support.kernel_texts import text as plain
+from tests.support.loop_kernels import ITEMS, at, body_of, c, kernel, loop, r
 
 
 def wide(name: str, index: Expr) -> LoadVector:

@@ -9,10 +9,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from databases import Databases
 from sqlalchemy import event
-from toy_device import QUICK, TOY, toy_kind, workload
-from tuning_records import ENV
 
 from autofuse.cost.bounds import Calibration
 from autofuse.devices import DEVICES, DeviceKind
@@ -21,6 +18,9 @@ from autofuse.tuning import Progress, tune
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.job import tuner
 from autofuse.tuning.job.calibrating import CALIBRATING, calibrated
+from tests.support.databases import Databases
+from tests.support.toy_device import QUICK, TOY, toy_kind, workload
+from tests.support.tuning_records import ENV
 from tuning_db import Store
 from tuning_db.rows import fingerprint
 

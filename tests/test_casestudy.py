@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_tools import call, refused
 
 from autofuse.casestudy import page as casestudy_page
 from autofuse.casestudy import sizes as casestudy_sizes
@@ -31,6 +30,7 @@ from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.types import FusionGroup, LaunchConfig
 from autofuse.tuning.plans import plan_named
 from autofuse.zoo import ZOO, policy, zoo_graph
+from tests.support.cli_tools import call, refused
 
 Data = dict[str, Any]
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from loop_graphs import loop_graph
 
 import autofuse.frontends.array_api as xp
 from autofuse.cost import chains
@@ -26,6 +25,7 @@ from autofuse.plan.fusion.groups import host_loop, is_source
 from autofuse.plan.types import FusionPlan
 from autofuse.simplify import normal_form
 from autofuse.tuning.plans import fused_candidate
+from tests.support.loop_graphs import loop_graph
 
 # Nanoseconds: about the cycles of a processor of today at 1 GHz.
 NS = {"add": 3.0, "mul": 3.0, "fma": 4.0, "div": 10.0, "tanh": 20.0, "sin": 30.0}

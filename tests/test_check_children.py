@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_contexts import context
 
 from benchmarks import gpu_children
 from benchmarks.gpu_children import (
@@ -24,6 +23,7 @@ from benchmarks.gpu_children import (
     pytest_commands,
     read_tests,
 )
+from tests.support.gpu_contexts import context
 
 
 def python(text: str) -> list[str]:

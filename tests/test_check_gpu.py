@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_tools import call_script
-from gpu_contexts import context
 
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.driver import CudaMissing
@@ -38,6 +36,8 @@ from benchmarks.gpu_check import (
 from benchmarks.gpu_page import page
 from benchmarks.gpu_steps import Context, against_hand, best_rule, shares
 from benchmarks.workloads import HEADLINE
+from tests.support.cli_tools import call_script
+from tests.support.gpu_contexts import context
 from tuning_db import Store
 
 ROOT = Path(__file__).parent.parent

@@ -14,12 +14,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from cli_tools import COLUMNS, ROWS, Call, Ended, call, refused, toy, toy_file
 
 from autofuse.baselines import BASELINES, explain
 from autofuse.graph import canonical, digest, evaluate, random_inputs
 from autofuse.simplify import normal_form
 from autofuse.zoo import ZOO
+from tests.support.cli_tools import COLUMNS, ROWS, Call, Ended, call, refused, toy, toy_file
 from tuning_db import Store
 
 

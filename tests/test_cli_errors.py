@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_tools import Call, call, refused
+
+from tests.support.cli_tools import Call, call, refused
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_tools import call
 from typer.main import get_command
 
 from autofuse.casestudy import study
 from autofuse.casestudy.columns import TORCH, Column, peer
 from autofuse.commands.app import app
+from tests.support.cli_tools import call
 
 # The first makes what others ask for.
 FIRST = ("tune", "query", "db export")

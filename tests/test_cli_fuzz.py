@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from cli_tools import NOTES, Ended, call, toy_file
 from typer.main import get_command
 
 from autofuse.baselines import BASELINES
@@ -21,6 +20,7 @@ from autofuse.devices import DEVICES
 from autofuse.errors import AutofuseError
 from autofuse.tuning import api
 from autofuse.tuning.job import tuner
+from tests.support.cli_tools import NOTES, Ended, call, toy_file
 
 SEED = int(os.environ.get("AUTOFUSE_FUZZ_SEED", "0"))
 CASES = int(os.environ.get("AUTOFUSE_FUZZ_CASES", "200"))

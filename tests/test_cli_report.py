@@ -8,9 +8,9 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_tools import Call, call
 
 from benchmarks.reports import MadeUp, fill
+from tests.support.cli_tools import Call, call
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_tools import call
-from simplify_cases import graph_of
 
 from autofuse.frontends.json.file import save
 from autofuse.graph.canonical import digest
 from autofuse.simplify import normal_form
+from tests.support.cli_tools import call
+from tests.support.simplify_cases import graph_of
 
 WITH_OPTION = ("tune", "query", "compare", "run", "show")
 

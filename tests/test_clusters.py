@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from random_graphs import ALL_MOVES, random_graph
 
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
@@ -29,6 +28,7 @@ from autofuse.plan.fusion.groups import is_source, needed_outputs
 from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.types import PlanError
 from search_spaces import FusionSpace
+from tests.support.random_graphs import ALL_MOVES, random_graph
 
 COUNT = 9
 # Which of the earlier items each item reads from, and pairs to merge one after another.

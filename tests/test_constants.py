@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_tools import call
 
 import autofuse
 from autofuse import AutofuseError
@@ -35,8 +34,9 @@ from autofuse.plan.types import candidate_from_json
 from autofuse.tuning.plans import plan_named
 from search_spaces import CpuLaunchSpace
 from search_spaces.launch import first_option
-from tests.tile_programs import whole
-from tests.weighted import (
+from tests.support.cli_tools import call
+from tests.support.tile_programs import whole
+from tests.support.weighted import (
     built,
     dequantising,
     each_alone,

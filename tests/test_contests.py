@@ -10,9 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from cli_tools import Ended, call, refused
-from test_library_calls import CALLED, candidate, product, whole
-from tuning_records import kernel, measurement
 
 import autofuse
 from autofuse.backends.cpu import backend as cpu
@@ -24,6 +21,9 @@ from autofuse.tuning import best_plan, compile, tune
 from autofuse.tuning.evaluate import code_of
 from autofuse.tuning.explain.contests import Contest, plan_contests
 from autofuse.tuning.search.launches import launch_text
+from tests.support.cli_tools import Ended, call, refused
+from tests.support.library_calls import CALLED, candidate, product, whole
+from tests.support.tuning_records import kernel, measurement
 from tuning_db import Store
 
 CPU = DEVICES["cpu"]
@@ -143,7 +143,7 @@ def test_the_report_says_it_too(cli: Told, pretended: None, tmp_path: Path) -> N
 
 
 def _ended(best: str) -> object:
-    from tuning_records import result
+    from tests.support.tuning_records import result
 
     return replace(result(best), baselines=(), verdicts=())
 

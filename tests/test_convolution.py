@@ -7,11 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batching import Case, build, poisoned_run
-from emulation import library_of, one_kernel, run_kernel
-from rule_plans import F32, Ruled
-from scipy import signal
-from test_ops_on_cpu import LAUNCHES, whole
 
 import autofuse
 from autofuse.cost.work import group_work
@@ -27,6 +22,10 @@ from autofuse.ops.spec import spec_of
 from autofuse.ops.window_reduction import window_attrs
 from autofuse.plan.fusion.legality import check_group
 from autofuse.plan.types import Refusal
+from tests.support.batching import Case, build, poisoned_run
+from tests.support.emulation import library_of, one_kernel, run_kernel
+from tests.support.op_cases import LAUNCHES, whole
+from tests.support.rule_plans import F32, Ruled
 
 xp = autofuse.xp
 RNG = np.random.default_rng(0)
@@ -40,6 +39,8 @@ def run(fn: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:
 
 def correlated(x: np.ndarray, k: np.ndarray) -> np.ndarray:
     """All images with all kernels, without padding."""
+    from scipy import signal  # takes long to import
+
     return np.array(
         [[sum(map(lambda a, b: signal.correlate(a, b, "valid"), n, o)) for o in k] for n in x]
     )

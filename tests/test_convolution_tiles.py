@@ -6,11 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from convolution_programs import convolutions, graph_of
-from emulation import library_of, one_kernel, run_kernel
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from test_tile import error, launch_of
 
 from autofuse.graph.canonical import canonical
 from autofuse.graph.composites.activations import softmax
@@ -31,9 +28,12 @@ from benchmarks.contraction_cases import Convolution
 from benchmarks.contraction_cases import convolutions as layers
 from benchmarks.contraction_graphs import graph_of as graph_of_layer
 from search_spaces import CpuLaunchSpace
-from tests.tile_programs import whole
-from tests.weighted import error as prepared_error
-from tests.weighted import in_one
+from tests.support.convolution_programs import convolutions, graph_of
+from tests.support.emulation import library_of, one_kernel, run_kernel
+from tests.support.tile_launches import error, launch_of
+from tests.support.tile_programs import whole
+from tests.support.weighted import error as prepared_error
+from tests.support.weighted import in_one
 
 SETTINGS = st.fixed_dictionaries(
     {

@@ -4,8 +4,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from random_graphs import random_graph
-from seeds import seeds
 
 from autofuse.baselines import unfused
 from autofuse.cost.bounds import (
@@ -29,6 +27,8 @@ from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.types import FusionGroup, FusionPlan
 from autofuse.zoo import zoo_graph
 from search_spaces import FusionSpace
+from tests.support.random_graphs import random_graph
+from tests.support.seeds import seeds
 
 F32 = DType.F32
 FLAT = Calibration(2.0, 10.0, 100.0, 10.0, 1000.0, 40.0, cache_bytes=1 << 20)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_cuda import floats
-from fake_streams import FAILED, NativeLaunches
-from gemm_forms import contiguous
-from test_cuda_launch import TYPE, N, X, add_one, artifact, launch
 
-from autofuse.backends.base import BoundEntry, LaunchError
+from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.launch import CudaPlan
 from autofuse.backends.cuda.program import Action, Gemm, LoopAction
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
 from autofuse.plan.program.bound import Binding
 from autofuse.plan.program.schedule import Copy, Ref
+from tests.support.artifacts import TYPE, N, X, add_one, artifact, launch
+from tests.support.bound_calls import call, on
+from tests.support.fake_cuda import floats
+from tests.support.fake_streams import FAILED, NativeLaunches
+from tests.support.gemm_forms import contiguous
 
 TWICE: tuple[Action, ...] = (
     launch("k_add", Ref("in"), Ref("work")),
@@ -32,16 +32,6 @@ TWICE: tuple[Action, ...] = (
 @pytest.fixture
 def driver() -> NativeLaunches:
     return NativeLaunches({"k_add": add_one})
-
-
-def call(entry: BoundEntry, *arrays: np.ndarray) -> int:
-    for place, array in zip((*entry.inputs, entry.first_output), arrays, strict=True):
-        entry.table[place] = array.ctypes.data
-    return entry.issue()
-
-
-def on(ptr: int) -> Callable[[], int]:
-    return lambda: ptr
 
 
 def test_launches_go_to_the_stream_that_is_told(tmp_path: Path, driver: NativeLaunches) -> None:

@@ -6,9 +6,6 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from test_cuda_devices import kernel
-from test_cuda_settings import OneKernel, launched, one_kernel
-from test_cuda_space import folded, offered, whole
 
 from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.cuda.geometry import Geometry, UnsupportedKernel, geometry
@@ -23,6 +20,9 @@ from autofuse.measure.check.compare import check, reference_of
 from autofuse.plan.types import LaunchConfig, Setting
 from benchmarks.sass import code_facts, decoded, kernel_code
 from search_spaces import CudaLaunchSpace
+from tests.support.cuda_spaces import folded, offered, whole
+from tests.support.device_kernels import kernel
+from tests.support.one_kernel import OneKernel, launched, one_kernel
 
 # What the assembler makes of the two halves of barrier.cluster, and of st.shared::cluster.
 ARRIVE, WAIT, REMOTE = 0x9C7, 0xDC7, 0x385

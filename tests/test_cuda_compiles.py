@@ -5,37 +5,18 @@ from __future__ import annotations
 import struct
 
 import pytest
-from test_ops_on_cpu import CASES, one_op
 
 from autofuse.backends.base import CompileError
 from autofuse.backends.cuda.nvrtc import FLAGS, compile_cubin
 from autofuse.graph.builder import GraphBuilder
-from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.kernel.ir.types import Kernel
-from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.render import render_cuda
 from autofuse.kernel.text.dialects import CUDA
-from autofuse.plan.fusion.groups import group_of, is_source
-from autofuse.plan.types import LaunchConfig
 from autofuse.zoo import zoo_graph
+from tests.support.cuda_texts import pack, whole_kernel
+from tests.support.op_cases import CASES, one_op
 
 ZOO = ("softmax:small", "layer_norm_gelu:small", "black_scholes:small", "cartpole_naive:small")
-
-
-def whole_kernel(graph: Graph, name: str) -> Kernel:
-    """The whole graph as one kernel."""
-    graph = canonical(graph)
-    nodes = [n for n in range(len(graph.nodes)) if not is_source(graph, n)]
-    group, _ = extract(graph, group_of(graph, nodes))
-    return lower(group, LaunchConfig(), name)
-
-
-def pack() -> Graph:
-    """Three unrelated updates of different sizes."""
-    b = GraphBuilder()
-    inputs = [b.input(f"x{k}", shape, "f32") for k, shape in enumerate(((1000,), (40, 50), (7,)))]
-    return b.build([b.add("tanh", x) for x in inputs])
 
 
 def rows(op: str, dtype: str, **attrs: object) -> Graph:

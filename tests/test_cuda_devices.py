@@ -19,11 +19,9 @@ from autofuse.backends.cuda.geometry import Geometry, UnsupportedKernel, geometr
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
-from autofuse.kernel.ir.types import Kernel
-from autofuse.kernel.lower import extract, lower
 from autofuse.measure.calibrate.cuda import target_calibration
-from autofuse.plan.fusion.groups import group_of, is_source
-from autofuse.plan.types import LaunchConfig, Setting
+from autofuse.plan.types import Setting
+from tests.support.device_kernels import kernel
 
 A100, H100 = TARGETS["A100"], TARGETS["H100"]
 ATTRIBUTES = {
@@ -139,13 +137,6 @@ def rows(count: int, length: int) -> Graph:
 def items(count: int) -> Graph:
     b = GraphBuilder()
     return canonical(b.build([b.add("exp", b.input("x", (count,), "f32"))]))
-
-
-def kernel(graph: Graph, **settings: Setting) -> Kernel:
-    nodes = [n for n in range(len(graph.nodes)) if not is_source(graph, n)]
-    group, _ = extract(graph, group_of(graph, nodes))
-    tile = int(settings.get("threads", 256)) * int(settings.pop("items", 4))
-    return lower(group, LaunchConfig.of(tile=tile, **settings), "K")
 
 
 @pytest.mark.parametrize(

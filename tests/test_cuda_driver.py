@@ -6,9 +6,6 @@ from threading import get_ident
 
 import numpy as np
 import pytest
-from fake_cublas import FakeCublas
-from fake_cupy import FakeCupy, Resources, Stream
-from gemm_forms import contiguous
 
 from autofuse.backends.cuda.blas import Cublas, CublasError, CublasMissing, cublas_library
 from autofuse.backends.cuda.driver import CupyDriver
@@ -18,6 +15,9 @@ from autofuse.backends.cuda.program import Gemm
 from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
 from autofuse.plan.program.schedule import Ref
+from tests.support.fake_cublas import FakeCublas
+from tests.support.fake_cupy import FakeCupy, Resources, Stream
+from tests.support.gemm_forms import contiguous
 
 
 @pytest.mark.parametrize("dynamic", [41 << 10, 48 << 10, 80_000])

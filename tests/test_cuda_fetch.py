@@ -4,10 +4,6 @@ as they can, and compiled for each architecture."""
 from __future__ import annotations
 
 import pytest
-from cuda_settings_cases import ROW
-from test_cuda_passes import ZERO, at, body_of, kernel, loop, r, s, summed, var
-from test_cuda_settings import OneKernel, launched, one_kernel
-from test_passes import text as plain
 
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.emulator.emulator import Emulated, EmulatorError
@@ -20,6 +16,10 @@ from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr, Sym
 from autofuse.plan.types import LaunchConfig, Setting
 from benchmarks.sass import LOAD, decoded, kernel_code
+from tests.support.cuda_settings_cases import ROW
+from tests.support.kernel_texts import text as plain
+from tests.support.loop_kernels import ZERO, at, body_of, kernel, loop, r, s, summed, var
+from tests.support.one_kernel import OneKernel, launched, one_kernel
 
 BULK, PIECES = "", "#define AF_BULK 0\n"
 # What the assembler makes of cp.async.bulk, and of a 16-byte cp.async.

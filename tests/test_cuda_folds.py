@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cuda_settings_cases import COLUMN, KEEP, ROW, reduction, softmax
-from test_cuda_settings import one_kernel
 
 from autofuse.backends.cuda.nvrtc import compile_cubin
 from autofuse.backends.emulator.emulator import Emulated, EmulatorError
@@ -13,6 +11,8 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.plan.types import LaunchConfig
 from benchmarks.sass import code_facts, kernel_code
+from tests.support.cuda_settings_cases import COLUMN, KEEP, ROW, reduction, softmax
+from tests.support.one_kernel import one_kernel
 
 SUMS = canonical(reduction("reduce_sum", (12, 128), (1,), "f32"))
 COLUMNS = canonical(COLUMN["columns"])

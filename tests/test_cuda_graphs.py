@@ -9,8 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_cupy import FakeCupy, Resources, Stream
-from fake_graphs import FakeGraphs
 
 from autofuse.backends.cuda.driver import CupyDriver
 from autofuse.backends.cuda.geometry import Geometry
@@ -25,6 +23,8 @@ from autofuse.backends.cuda.graphs import (
     in_turn,
     join,
 )
+from tests.support.fake_cupy import FakeCupy, Resources, Stream
+from tests.support.fake_graphs import FakeGraphs
 
 SHAPE = Geometry(3, 64)
 

@@ -9,63 +9,34 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_cuda import DeviceArray, FakeDriver, Foreign, Stream, floats
-from gemm_forms import contiguous
 
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.arrays import Arguments, first_overlap
 from autofuse.backends.cuda.blas import WORKSPACE_BYTES
-from autofuse.backends.cuda.build import CudaArtifact
-from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.geometry import Geometry
 from autofuse.backends.cuda.launch import KEPT_GRAPHS, CudaPlan
-from autofuse.backends.cuda.program import Action, Argument, Gemm, KernelLaunch, LoopAction
+from autofuse.backends.cuda.program import Action, KernelLaunch, LoopAction
 from autofuse.backends.library import ArrayError
 from autofuse.errors import AutofuseError
-from autofuse.ops.dtypes import DType
-from autofuse.ops.types import TensorType
 from autofuse.plan.program.bound import Binding
 from autofuse.plan.program.schedule import Copy, Ref
-
-N = 8
-TYPE = TensorType((N,), DType.F32)
-SHAPE = Geometry(1, 32)
-X = np.arange(N, dtype=np.float32)
-
-
-def add_one(source: int, target: int) -> None:
-    floats(target, N)[...] = floats(source, N) + 1
-
-
-def launch(symbol: str, *refs: Ref) -> KernelLaunch:
-    """A kernel that writes the last of its arguments."""
-    arguments = tuple(Argument(ref, DType.F32, N, ref is refs[-1]) for ref in refs)
-    return KernelLaunch(symbol, SHAPE, arguments)
-
-
-SIMPLE: tuple[Action, ...] = (launch("k_add", Ref("in"), Ref("out")),)
-
-
-def artifact(folder: Path, actions: tuple[Action, ...] = SIMPLE, **facts: int) -> CudaArtifact:
-    path = folder / "k_add.cubin"
-    path.write_bytes(b"\x7fELF")
-    defaults = {"workspace": 256, "scratch": 0, "trips": 0} | facts
-    return CudaArtifact(
-        DEFAULT_TARGET, (("k_add", path),), actions, tuple(range(len(actions))), len(actions),
-        (TYPE,), (TYPE,), (), facts=(), **defaults,
-    )  # fmt: skip
+from tests.support.artifacts import (
+    PRODUCT,
+    SIMPLE,
+    TYPE,
+    N,
+    X,
+    add_one,
+    artifact,
+    launch,
+    on_device,
+)
+from tests.support.fake_cuda import DeviceArray, FakeDriver, Foreign, Stream, floats
 
 
 @pytest.fixture
 def driver() -> FakeDriver:
     return FakeDriver({"k_add": add_one})
-
-
-def on_device(driver: FakeDriver, array: np.ndarray) -> DeviceArray:
-    """A caller's array: it has been there for long."""
-    found = driver.upload(array)
-    driver.settle()
-    return found
 
 
 def test_numpy_in_numpy_out(tmp_path: Path, driver: FakeDriver) -> None:
@@ -248,10 +219,6 @@ def test_a_loop_reads_its_trip_number_and_alternates_its_state(
     assert [a[2] - a[1] for a in launches] == [128, -128, 128]
     copies = [e[1] for e in driver.log if e[0] == "copy"]
     assert copies[1] - copies[0] == 8, "iterations 0 and 2"
-
-
-FORM = contiguous(1, 2, 2, 2)
-PRODUCT: tuple[Action, ...] = (Gemm(FORM, DType.F32, Ref("in"), Ref("in"), Ref("out")),)
 
 
 def test_a_library_runs_once_before_it_is_captured(tmp_path: Path, driver: FakeDriver) -> None:

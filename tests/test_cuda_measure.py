@@ -6,12 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from fake_cuda import US_PER_LAUNCH, FakeDriver, floats
-from test_cuda_launch import SIMPLE, TYPE, N, X, add_one, artifact, launch
 
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.clocks import Clocks
@@ -38,6 +35,9 @@ from autofuse.ops.dtypes import DType
 from autofuse.plan.program.schedule import Ref
 from autofuse.records import FailureKind
 from benchmarks.sass import code_facts, kernel_code
+from tests.support.artifacts import SIMPLE, TYPE, N, X, add_one, artifact, launch
+from tests.support.cuda_clocks import clocks, kernels
+from tests.support.fake_cuda import US_PER_LAUNCH, FakeDriver, floats
 
 # So slow a memory that a workload of these arrays takes long; and one that is fast.
 SMALL = replace(DEFAULT_TARGET, l2_bytes=4096, bandwidth=1e-3)
@@ -54,45 +54,6 @@ def one_more() -> Graph:
 
 
 POWER, HEAT, SETTING = 0x4, 0x20, 0x2
-
-
-class NoNvml:
-    """A library that does not start: a device that does not tell its clock."""
-
-    def nvmlInit_v2(self) -> int:  # noqa: N802 - NVML's name
-        return 1
-
-
-class FakeNvml(NoNvml):
-    """NVML of a device of 1980 MHz. Readings in MHz with the reasons for them, in order; the last
-    one lasts."""
-
-    def __init__(self, *readings: int | tuple[int, int]) -> None:
-        self.readings = [(each, 0) if isinstance(each, int) else each for each in readings]
-        self.reasons = 0
-
-    def nvmlInit_v2(self) -> int:  # noqa: N802 - NVML's name
-        return 0
-
-    def nvmlDeviceGetHandleByPciBusId_v2(self, bus_id: bytes, handle: Any) -> int:  # noqa: N802 - NVML's name
-        return 0
-
-    def nvmlDeviceGetMaxClockInfo(self, handle: Any, kind: int, value: Any) -> int:  # noqa: N802 - NVML's name
-        value._obj.value = 1980
-        return 0
-
-    def nvmlDeviceGetClockInfo(self, handle: Any, kind: int, value: Any) -> int:  # noqa: N802 - NVML's name
-        value._obj.value, self.reasons = self.readings[0]
-        self.readings = self.readings[1:] or self.readings
-        return 0
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Any, value: Any) -> int:  # noqa: N802 - NVML's name
-        value._obj.value = self.reasons
-        return 0
-
-
-def clocks(*readings: int | tuple[int, int]) -> Clocks:
-    return Clocks("0000:00:00.0", FakeNvml(*readings) if readings else NoNvml())
 
 
 @pytest.fixture
@@ -121,11 +82,6 @@ def test_a_plan_is_checked_then_timed(driver: FakeDriver, tmp_path: Path) -> Non
     assert reply.timing is not None
     assert (reply.timing.mode, reply.timing.cache) == ("graph,noclk", "cold")
     assert reply.timing.median_us == pytest.approx(4 * US_PER_LAUNCH)
-
-
-def kernels(driver: FakeDriver) -> list[str]:
-    """What was launched."""
-    return [str(entry[1]) for entry in driver.log if entry[0] == "launch"]
 
 
 def test_the_cache_is_emptied_before_each_cold_sample(driver: FakeDriver, tmp_path: Path) -> None:

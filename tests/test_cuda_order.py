@@ -6,8 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_cuda import FakeDriver, Stream, floats
-from test_cuda_launch import (
+
+from autofuse.backends.cuda.geometry import Geometry
+from autofuse.backends.cuda.graphs import GraphNode
+from autofuse.backends.cuda.launch import CudaPlan
+from autofuse.backends.cuda.ordering import places, singles
+from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch
+from autofuse.ops.dtypes import DType
+from autofuse.plan.program.schedule import Ref
+from tests.support.artifacts import (
     FORM,
     PRODUCT,
     SHAPE,
@@ -19,14 +26,7 @@ from test_cuda_launch import (
     launch,
     on_device,
 )
-
-from autofuse.backends.cuda.geometry import Geometry
-from autofuse.backends.cuda.graphs import GraphNode
-from autofuse.backends.cuda.launch import CudaPlan
-from autofuse.backends.cuda.ordering import places, singles
-from autofuse.backends.cuda.program import Action, Gemm, KernelLaunch
-from autofuse.ops.dtypes import DType
-from autofuse.plan.program.schedule import Ref
+from tests.support.fake_cuda import FakeDriver, Stream, floats
 
 
 @pytest.fixture

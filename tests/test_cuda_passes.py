@@ -5,21 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from made_loops import loop
-from test_passes import text
-
-from autofuse.kernel.ir.types import (
-    Assign,
-    Fold,
-    Kernel,
-    Let,
-    Local,
-    Loop,
-    Param,
-    Stmt,
-    Store,
-    Var,
-)
+from autofuse.kernel.ir.types import Assign, Fold, Kernel, Let, Local, Param, Stmt, Store
 from autofuse.kernel.passes import (
     column_blocks,
     flatten_lanes,
@@ -32,49 +18,35 @@ from autofuse.kernel.passes import (
     short_indices,
     split_rows,
     transpose_tiles,
-    verify,
     warp_rows,
     widen_lanes,
 )
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
-from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, call
-from autofuse.plan.types import Setting
+from autofuse.ops.scalar import Call, Expr, Load, Sym, call
+from tests.support.kernel_texts import text
+from tests.support.loop_kernels import (
+    F16,
+    F32,
+    I64,
+    ITEMS,
+    ZERO,
+    at,
+    body_of,
+    c,
+    d,
+    kernel,
+    loop,
+    r,
+    s,
+    summed,
+    v,
+    var,
+    w,
+    x,
+)
 
-F32, F16, I64 = DType.F32, DType.F16, DType.I64
-PARAMS = (Param("x", F32, 10**6, "in"), Param("out", F32, 10**6, "out"))
-s, m, v, w = Sym("s", F32), Sym("m", F32), Sym("v", F32), Sym("w", F32)
-
-
-def var(name: str, extent: int) -> Sym:
-    return Sym(name, I64, extent)
-
-
-def kernel(*body: Stmt, **facts: Setting) -> Kernel:
-    return Kernel("k", PARAMS, body, tuple(facts.items()))
-
-
-def x(index: Expr) -> Load:
-    return Load("x", index, F32)
-
-
-def at(row: Expr, width: int, lane: Expr) -> Expr:
-    return ix.iadd(ix.imul(row, width), lane)
-
-
-def body_of(k: Kernel) -> str:
-    return text("\n".join(str(verify(k)).splitlines()[1:]))
-
-
-def summed(lane: Sym, index: Expr) -> Loop:
-    """s += x[index] over lanes."""
-    return loop("lane", lane, Assign(s, call("add", s, x(index))), folds=(Fold(s, "add"),))
-
-
-ZERO = Var(s, Lit(0.0, F32))
-r, c, d = var("r", 10), var("c", 64), var("d", 64)
 SUMS = loop("grid", r, ZERO, summed(c, at(r, 64, c)), Store("out", r, s))
-ITEMS = loop("grid", r, loop("lane", c, Let(v, x(at(r, 64, c))), Store("out", at(r, 64, c), v)))
 
 
 def test_flatten_lanes_folds_once() -> None:

@@ -3,20 +3,14 @@ with its checks, and compiles without a word."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
-from cuda_settings_cases import cases, reduction, softmax
 
 from autofuse.backends.cuda.nvrtc import FLAGS, compile_cubin
-from autofuse.backends.emulator.emulator import ORDERS, Emulated, Guarded, Order
+from autofuse.backends.emulator.emulator import Emulated
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
-from autofuse.graph.types import Graph, Value
-from autofuse.kernel.cuda.shape import is_one_turn
-from autofuse.kernel.ir.types import Kernel
+from autofuse.graph.types import Graph
 from autofuse.kernel.launching import (
     block_threads,
     blocks_wanted,
@@ -25,43 +19,26 @@ from autofuse.kernel.launching import (
     scratch_params,
     shared_bytes,
 )
-from autofuse.kernel.lower import extract, lower
-from autofuse.kernel.render import render_cuda, shaped_cuda
+from autofuse.kernel.render import render_cuda
 from autofuse.kernel.text.dialects import CUDA
-from autofuse.measure.check.compare import WorkloadReference, check, poison, reference_of
-from autofuse.plan.fusion.groups import group_of, is_source
+from autofuse.measure.check.compare import WorkloadReference, check, reference_of
 from autofuse.plan.parameters import LaunchSettingError
 from autofuse.plan.types import LaunchConfig, Setting
-
-
-@dataclass(frozen=True)
-class OneKernel:
-    graph: Graph
-    kernel: Kernel
-    reads: tuple[Value, ...]
-
-    @property
-    def text(self) -> str:
-        return f"{CUDA.prelude}\n{render_cuda(self.kernel)}"
-
-
-def one_kernel(graph: Graph, name: str, launch: LaunchConfig) -> OneKernel:
-    """Everything that is computed, in one kernel."""
-    nodes = [n for n in range(len(graph.nodes)) if not is_source(graph, n)]
-    group, reads = extract(graph, group_of(graph, nodes))
-    return OneKernel(graph, lower(group, launch, name), tuple(reads))
-
+from tests.support.cuda_settings_cases import cases, reduction, softmax
+from tests.support.one_kernel import TWO, OneKernel, launched, one_kernel
 
 CASES = {name: (canonical(graph), launch) for name, graph, launch in cases()}
-MADE = {name: one_kernel(graph, name, launch) for name, (graph, launch) in CASES.items()}
-# An order in which a missing barrier shows, and the one in which it would not.
-TWO = (ORDERS[0], ORDERS[2])
 References = dict[Graph, tuple[tuple[np.ndarray, ...], WorkloadReference]]
 
 
 @pytest.fixture(scope="module")
-def library() -> Emulated:
-    return Emulated(*(made.text for made in MADE.values()))
+def kernels() -> dict[str, OneKernel]:
+    return {name: one_kernel(graph, name, launch) for name, (graph, launch) in CASES.items()}
+
+
+@pytest.fixture(scope="module")
+def library(kernels: dict[str, OneKernel]) -> Emulated:
+    return Emulated(*(made.text for made in kernels.values()))
 
 
 @pytest.fixture(scope="module")
@@ -69,41 +46,11 @@ def references() -> References:
     return {}
 
 
-def launched(
-    library: Emulated,
-    made: OneKernel,
-    inputs: Sequence[np.ndarray],
-    few: int = 5,
-    orders: Sequence[Order] = TWO,
-) -> list[np.ndarray]:
-    """The graph's outputs, from a launch as `cuda_shape` asks for it; with grid="stride", of a few
-    blocks."""
-    graph, kernel = made.graph, made.kernel
-    given = dict(zip(graph.inputs, inputs, strict=True))
-    arrays = [Guarded(f"in{k}", given[v.node]) for k, v in enumerate(made.reads)]
-    outputs = {v: np.empty(graph.type_of(v).shape, graph.type_of(v).dtype.numpy)
-               for v in sorted(set(graph.outputs))}  # fmt: skip
-    outs = []
-    for k, values in enumerate(outputs.values()):
-        poison(values)
-        outs.append(Guarded(f"out{k}", values))
-    work = [Guarded(p.name, np.zeros(p.size, p.dtype.numpy)) for p in scratch_params(kernel)]
-    blocks, together = blocks_wanted(kernel), is_cooperative(kernel)
-    if not is_one_turn(shaped_cuda(kernel)):
-        blocks = min(blocks, few)
-    library.launch(
-        kernel.name, blocks, block_threads(kernel), [*arrays, *outs, *work],
-        shared_bytes=shared_bytes(kernel), orders=orders, cooperative=together,
-    )  # fmt: skip
-    found = {v: a.array for v, a in zip(outputs, outs, strict=True)}
-    return [found[v] for v in graph.outputs]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_every_launch_gives_the_reference_result(
-    name: str, library: Emulated, references: References
+    name: str, kernels: dict[str, OneKernel], library: Emulated, references: References
 ) -> None:
-    made = MADE[name]
+    made = kernels[name]
     if made.graph not in references:
         inputs = random_inputs(made.graph, 5)
         references[made.graph] = inputs, reference_of(made.graph, inputs)
@@ -112,17 +59,19 @@ def test_every_launch_gives_the_reference_result(
     assert result.ok, result.message
 
 
-def test_a_sample_compiles_without_a_word() -> None:
-    texts = [render_cuda(made.kernel) for made in list(MADE.values())[::7]]
+def test_a_sample_compiles_without_a_word(kernels: dict[str, OneKernel]) -> None:
+    texts = [render_cuda(made.kernel) for made in list(kernels.values())[::7]]
     quick = (*FLAGS, "-Xptxas", "-O0")
     _, log = compile_cubin("\n".join([CUDA.prelude, *texts]), flags=quick)
     assert log == ""
 
 
-def test_split_kernels_leave_their_scratch_usable(library: Emulated) -> None:
+def test_split_kernels_leave_their_scratch_usable(
+    kernels: dict[str, OneKernel], library: Emulated
+) -> None:
     """A launch finds the counters as the launch before has left them."""
     for name in ("row_long_6", "row_standard_long_9"):
-        made = MADE[name]
+        made = kernels[name]
         inputs = random_inputs(made.graph, 5)
         reference = reference_of(made.graph, inputs)
         given = dict(zip(made.graph.inputs, inputs, strict=True))

@@ -18,28 +18,20 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.kernel.cuda.settings import Settings
 from autofuse.measure.check.compare import NOISE_ULPS
-from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.parameters import FAST_DIVISION, FAST_DIVISION_ULPS
-from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, Setting
+from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, Setting
 from autofuse.tuning.plans import fused_candidate
 from autofuse.zoo import zoo_graph
 from autofuse.zoo.cartpole import cartpole_naive
 from search_spaces import CudaLaunchSpace
+from tests.support.cuda_spaces import SPACE, folded, offered, whole
 
-SPACE = CudaLaunchSpace()
 RELAXED_SPACE = CudaLaunchSpace(relaxed=True)
 
 
 def pointwise(dtype: str = "f32", count: int = 1 << 20) -> Graph:
     b = GraphBuilder()
     return canonical(b.build([b.add("exp", b.input("x", (count,), dtype))]))
-
-
-def folded(rows: int, length: int, dtype: str = "f32") -> Graph:
-    b = GraphBuilder()
-    x = b.input("x", (rows, length), dtype)
-    spread = b.add("broadcast", b.add("reduce_max", x, axes=(1,)), shape=(rows, length), dims=(0,))
-    return canonical(b.build([b.add("sub", x, spread)]))
 
 
 def turned() -> Graph:
@@ -56,24 +48,8 @@ def product(dtype: str = "f32") -> Graph:
     return canonical(b.build([made]))
 
 
-def whole(graph: Graph) -> FusionGroup:
-    return group_of(graph, [n for n in range(len(graph.nodes)) if not is_source(graph, n)])
-
-
 def default(graph: Graph, space: CudaLaunchSpace = SPACE) -> dict[str, Setting]:
     return dict(space.default(graph, whole(graph)).settings)
-
-
-def offered(graph: Graph, space: CudaLaunchSpace = SPACE) -> dict[str, tuple[Setting, ...]]:
-    """Every parameter asked for by default, with its options."""
-    found: dict[str, tuple[Setting, ...]] = {}
-
-    def note(name: str, options: tuple[Setting, ...]) -> Setting:
-        found[".".join(name.split(".")[1:-1])] = options
-        return options[0]
-
-    space.choose(graph, whole(graph), note, "p")
-    return found
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from seeds import seeds
 
 from autofuse.backends.base import Source
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, TARGETS
@@ -26,6 +25,7 @@ from autofuse.tuning.plans import baseline_candidate, fused_candidate
 from autofuse.tuning.problem import FusionProblem
 from autofuse.zoo import ZOO, zoo_graph
 from search_spaces import CudaLaunchSpace
+from tests.support.seeds import seeds
 
 ARCHS = ("sm_80", "sm_90", "sm_100")
 # Kernels of one compilation: the prelude takes longer than any of them.

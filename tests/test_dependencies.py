@@ -9,12 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_cuda import FakeDriver
 from hypothesis import given
 from hypothesis import strategies as st
-from seeds import seeds
-from test_emulator_plans import on_cuda
-from test_random_plans import made
 
 from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
@@ -28,6 +24,10 @@ from autofuse.plan.program.dependencies import WINDOW, Access, ByteRange, depend
 from autofuse.plan.types import Candidate
 from autofuse.zoo import zoo_graph
 from search_spaces.cuda import CudaLaunchSpace
+from tests.support.drawn_plans import made
+from tests.support.emulated_plans import on_cuda
+from tests.support.fake_cuda import FakeDriver
+from tests.support.seeds import seeds
 
 MEMORIES = (("work", 0), ("out", 0), ("out", 1))
 SPANS = st.builds(

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_cuda import DeviceArray
 
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.environment import target_environment
@@ -29,6 +28,7 @@ from autofuse.tuning import Progress, plan_named, tune
 from benchmarks import gpu_children, gpu_steps
 from benchmarks.dry import DryDriver, dry_environment, dry_run
 from benchmarks.gpu_check import DATABASE, MADE_UP, PAGE, RESULT, CheckOptions, gpu_check
+from tests.support.fake_cuda import DeviceArray
 from tuning_db import Store
 
 ROOT = Path(__file__).parent.parent

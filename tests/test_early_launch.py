@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from emulation import OneKernel, library_of, one_kernel, run_kernel
 
 from autofuse.backends.cuda.devices import DEFAULT_TARGET, TARGETS
 from autofuse.backends.cuda.geometry import geometry
@@ -24,6 +23,7 @@ from autofuse.plan.types import LaunchConfig
 from autofuse.zoo import zoo_graph
 from benchmarks.sass import LOAD, STORE, decoded, kernel_code
 from search_spaces.cuda import CudaLaunchSpace
+from tests.support.emulation import OneKernel, library_of, one_kernel, run_kernel
 
 # griddepcontrol.wait and .launch_dependents in machine code, as nvdisasm names them.
 ACQBULK, PREEXIT = 0x82E, 0x82D

@@ -2,21 +2,6 @@
 
 from __future__ import annotations
 
-from test_cuda_passes import (
-    F32,
-    I64,
-    body_of,
-    c,
-    kernel,
-    loop,
-    m,
-    r,
-    v,
-    w,
-    x,
-)
-from test_passes import text
-
 from autofuse.kernel.ir.types import Let, Local, Store
 from autofuse.kernel.passes import (
     early_loads,
@@ -24,6 +9,8 @@ from autofuse.kernel.passes import (
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Lit, Load, Sym, call
+from tests.support.kernel_texts import text
+from tests.support.loop_kernels import F32, I64, body_of, c, kernel, loop, m, r, v, w, x
 
 
 def test_early_loads_asks_for_inputs_before_it_computes() -> None:

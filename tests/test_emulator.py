@@ -5,13 +5,13 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from emulation import library_of, one_kernel, run_kernel
 
 from autofuse.backends.base import CompileError, CompilerMissing
 from autofuse.backends.emulator.emulator import ORDERS, Emulated, EmulatorError, Guarded
 from autofuse.graph.reference import random_inputs
 from autofuse.kernel.text.dialects import CUDA
 from autofuse.zoo import zoo_graph
+from tests.support.emulation import library_of, one_kernel, run_kernel
 
 KERNEL = 'extern "C" __global__ void'
 RIGHT = f"""

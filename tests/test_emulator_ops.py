@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from emulation import OneKernel, library_of, one_kernel, run_kernel
-from test_ops_on_cpu import CASES, expected, one_op
 
 from autofuse.backends.emulator.emulator import ORDERS, Emulated
 from autofuse.measure.check.compare import check
+from tests.support.emulation import OneKernel, library_of, one_kernel, run_kernel
+from tests.support.op_cases import CASES, expected, one_op
 
 Library = tuple[dict[str, OneKernel], Emulated]
 

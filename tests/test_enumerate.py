@@ -1,10 +1,6 @@
 """Candidate kernels: legal, complete enough to be feasible, shared where structure repeats."""
 
 import pytest
-from random_graphs import random_graph
-from seeds import seeds
-from stencils import STEPS, Step
-from stencils import chain as stencils
 
 from autofuse.enumerate.enumeration import EnumerateOptions, enumerate_groups
 from autofuse.enumerate.structure import Structures
@@ -23,6 +19,10 @@ from autofuse.tuning.search.cover import cover_problem
 from autofuse.zoo import ZOO, zoo_graph
 from autofuse.zoo.networks import transformer
 from search_spaces import FusionSpace
+from tests.support.random_graphs import random_graph
+from tests.support.seeds import seeds
+from tests.support.stencils import STEPS, Step
+from tests.support.stencils import chain as stencils
 
 
 def mixed(seed):

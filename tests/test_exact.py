@@ -7,8 +7,6 @@ import math
 from statistics import mean
 
 import pytest
-from exact_problems import Sample, all_plans, least_cost, random_sample, runnable
-from seeds import seeds
 
 from autofuse.cover import (
     CoverProblem,
@@ -21,6 +19,8 @@ from autofuse.cover import (
     plan,
 )
 from autofuse.errors import AutofuseError
+from tests.support.exact_problems import Sample, all_plans, least_cost, random_sample, runnable
+from tests.support.seeds import seeds
 
 CLOSE = 1e-6
 
@@ -50,9 +50,10 @@ def exact(pieces, required, given="in"):
     return {wanted.pieces[p].key for p in result.plan}
 
 
-def test_equals_brute_force_on_500_random_problems():
+@pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.slow)])
+def test_equals_brute_force_on_random_problems(count):
     shares = []
-    for seed in seeds(500):
+    for seed in seeds(count):
         sample = random_sample(seed)
         best = least_cost(sample.problem, sample.costs)
         assert best is not None

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_device import LONG_S, QUICK, TOY, toy_kind, workload
 
 from autofuse import spec, trace, xp
 from autofuse.backends.base import Program
@@ -35,6 +34,7 @@ from autofuse.tuning.search import exact
 from autofuse.tuning.search.cover import cover_problem
 from autofuse.zoo.networks import transformer
 from benchmarks.planning import mixed
+from tests.support.toy_device import LONG_S, QUICK, TOY, toy_kind, workload
 from tuning_db import Store
 
 # Faster than any machine, so that no bound is too high.

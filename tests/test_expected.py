@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tile_programs import program, whole
 
 import autofuse.frontends.array_api as xp
 from autofuse.cost.amounts import Work
@@ -37,6 +36,7 @@ from autofuse.tuning.plans import (
 from autofuse.tuning.serve import untuned
 from autofuse.zoo import zoo_graph
 from search_spaces import CpuLaunchSpace
+from tests.support.tile_programs import program, whole
 
 CPU = CpuLaunchSpace()
 MLP = normal_form(zoo_graph("mlp"))

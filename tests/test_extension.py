@@ -14,20 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import test_baselines
-import test_op_bodies
-from batching import Case, build, verdict
-from cli_tools import call, refused
-from emulation import library_of, one_kernel, run_kernel
-from expr_eval import draw
-from extending import EXTENSIONS, HERE, ROOT, extended
 from scipy import special
-from simplify_cases import check_on_special_numbers
-from test_layers import SOURCES as FILES
-from test_layers import circle_of_imports, violations
-from test_ops_on_cpu import LAUNCHES, one_op, whole
-from test_tune import after, check_complete, tune_toy
-from toy_device import QUICK, workload
 
 from autofuse.backends.cpu import backend as cpu
 from autofuse.baselines import BASELINES, baseline_named
@@ -60,6 +47,17 @@ from autofuse.tuning.job import tuner
 from autofuse.tuning.search.launches import LaunchProblem, proposals
 from search_spaces import CpuLaunchSpace, FusionSpace
 from search_spaces.launch import first_option
+from tests.support import op_bodies
+from tests.support.batching import Case, build, verdict
+from tests.support.checked_plans import check_plans_of_random_graphs, check_plans_of_shuffled_graphs
+from tests.support.cli_tools import call, refused
+from tests.support.emulation import library_of, one_kernel, run_kernel
+from tests.support.expr_eval import draw
+from tests.support.extending import EXTENSIONS, HERE, ROOT, extended
+from tests.support.op_cases import LAUNCHES, one_op, whole
+from tests.support.simplify_cases import check_on_special_numbers
+from tests.support.toy_device import QUICK, workload
+from tests.support.toy_tuning import after, check_complete, tune_toy
 
 LINES, LINE_LENGTH = 2, 100
 
@@ -80,17 +78,6 @@ def test_an_extension_is_one_file_and_two_lines(kind: str) -> None:
 def test_there_is_no_other_file() -> None:
     there = {str(path.relative_to(HERE)) for path in HERE.rglob("*.py")}
     assert there == {extension.file for extension in EXTENSIONS.values()}
-
-
-def test_extensions_keep_to_the_rooms() -> None:
-    texts = {path: path.read_text(encoding="utf-8") for path in FILES}
-    for extension in EXTENSIONS.values():
-        texts[ROOT / extension.file] = (HERE / extension.file).read_text(encoding="utf-8")
-        for file, line in extension.lines:
-            texts[ROOT / file] += f"{line}\n"
-    trees = {path: ast.parse(text) for path, text in texts.items()}
-    assert [found for path, tree in trees.items() for found in violations(path, tree)] == []
-    assert circle_of_imports(trees) == []
 
 
 def test_afterwards_all_is_as_before() -> None:
@@ -122,10 +109,11 @@ def square() -> Iterator[OpSpec]:
 
 def test_an_op_is_computed_as_its_row_says(square: OpSpec) -> None:
     for sample in square.samples():
-        test_op_bodies.test_reference_gives_the_inferred_types(square, sample)
-        test_op_bodies.test_body_agrees_with_reference(square, sample)
-        test_op_bodies.test_body_agrees_at_literal_indices(square, sample)
-        test_op_bodies.test_axis_map_holds_for_every_pull(square, sample)
+        op_bodies.check_types(square, sample)
+        op_bodies.check_body(square, sample)
+        op_bodies.check_body(square, sample, literal=True)
+        op_bodies.check_axes(square, sample)
+        op_bodies.check_pulls(square, sample)
         graph, inputs = one_op(square, sample), draw(sample)
         cases = [Case(graph, whole(graph, launch), square.name) for launch in LAUNCHES]
         for artifact in build(cases):
@@ -216,6 +204,7 @@ BY_NAME = {
         "search_spaces/tile_facts.py",
     },
 }  # fmt: skip
+ROOMS = ("autofuse", "search_spaces", "tuning_db")
 ROWS_OF_CLASSES = {"autofuse/plan/parameters.py", "autofuse/kernel/ir/instructions.py"}
 
 
@@ -243,14 +232,14 @@ def test_an_instruction_class_multiplies_tiles() -> None:
 @pytest.mark.parametrize("dialect", CLASSES)
 def test_what_names_instruction_classes_is_listed(dialect: str) -> None:
     named = set(CLASSES[dialect])
-    texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in FILES}
+    files = (path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+    texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}
     found = {
         file
         for file, text in texts.items()
         if any(isinstance(e, ast.Name) and e.id in named for e in ast.walk(ast.parse(text)))
     }
-    kept = {file for file in found if not file.startswith("benchmarks/")}
-    assert kept - ROWS_OF_CLASSES == BY_NAME[dialect]
+    assert found - ROWS_OF_CLASSES == BY_NAME[dialect]
 
 
 # --- a baseline -----------------------------------------------------------------------------------
@@ -260,8 +249,8 @@ def test_a_baseline_plans_explains_and_is_measured(
     two_baselines: None, toy: None, tmp_path: Path
 ) -> None:
     with extended("A baseline"):
-        test_baselines.test_plans_of_random_graphs_are_valid("alone")
-        test_baselines.test_plans_do_not_depend_on_node_order_or_names("alone")
+        check_plans_of_random_graphs(BASELINES["alone"])
+        check_plans_of_shuffled_graphs(BASELINES["alone"])
         graph = canonical(workload())
         assert "[alone] no op shares a kernel" in explain(BASELINES["alone"](graph), graph)[-1]
         db = tmp_path / "t.db"

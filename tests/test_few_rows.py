@@ -20,8 +20,8 @@ from autofuse.plan.fusion.reshaped import without_reshapes
 from autofuse.plan.parameters import LaunchConfig
 from autofuse.simplify import normal_form
 from search_spaces import CpuLaunchSpace
-from tests.emulation import library_of, one_kernel, run_kernel
-from tests.test_online import (
+from tests.support.emulation import library_of, one_kernel, run_kernel
+from tests.support.online_cases import (
     KEYS,
     QKV,
     RELATIVES,
@@ -34,7 +34,7 @@ from tests.test_online import (
     relative,
     scores,
 )
-from tests.tile_programs import softmax, whole
+from tests.support.tile_programs import softmax, whole
 
 ALONG_TERMS = st.fixed_dictionaries(
     {

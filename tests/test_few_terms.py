@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulation import library_of, one_kernel, run_kernel
 
 import autofuse
 from autofuse import xp
@@ -16,6 +15,7 @@ from autofuse.kernel.lower import lower
 from autofuse.measure.check.compare import check, reference_of
 from autofuse.plan.fusion.groups import group_of
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig
+from tests.support.emulation import library_of, one_kernel, run_kernel
 
 Array = TracedArray
 REDUCED = {"sum": xp.sum, "max": xp.max, "argmax": xp.argmax, "prod": xp.prod}

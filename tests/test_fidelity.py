@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from cli_tools import call_script
 
 from autofuse.baselines import BASELINES
 from autofuse.graph.canonical import canonical
@@ -13,6 +12,7 @@ from autofuse.zoo import zoo_graph
 from benchmarks import fidelity
 from benchmarks.fidelity import plan_counts
 from benchmarks.workloads import bench_workload
+from tests.support.cli_tools import call_script
 
 # A loop of ten iterations: two fusions, a library call and an inner loop of five iterations of one
 # fusion.

@@ -7,8 +7,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from cli_tools import call, refused, toy
-from fleet_work import CURVES, SimulatedEngine, falling, graph, ray_engine, task, work
 
 import autofuse
 from autofuse.commands import fleet as commands
@@ -26,6 +24,8 @@ from autofuse.fleet.shares import (
     next_share,
 )
 from autofuse.tuning import TuneOptions
+from tests.support.cli_tools import call, refused, toy
+from tests.support.fleet_work import CURVES, SimulatedEngine, falling, graph, ray_engine, task, work
 from tuning_db import Store
 
 

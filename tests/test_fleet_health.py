@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fleet_work import CURVES, SimulatedEngine, falling, graph, task
 
 from autofuse.errors import AutofuseError
 from autofuse.fleet import canary
@@ -18,6 +17,7 @@ from autofuse.fleet.jobs import LOOK_S, JobLease, cancel_jobs, running_jobs
 from autofuse.fleet.run import fleet_tune
 from autofuse.measure.hardware import HOST
 from autofuse.tuning import TuneOptions
+from tests.support.fleet_work import CURVES, SimulatedEngine, falling, graph, task
 from tuning_db import Store, Unreachable
 
 

@@ -7,10 +7,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from emulation import library_of, run_kernel
-from fragment_cases import PROGRAMS, rows_program
-from test_splitting import on_gpu
-from tile_programs import whole
 
 from autofuse.backends.cuda.devices import TARGETS
 from autofuse.graph.reference import evaluate, random_inputs
@@ -20,6 +16,10 @@ from autofuse.plan.parameters import HALF_MMA, SPLIT
 from autofuse.plan.program.splitting import HalfOfGroup, Splitting, splitting_of
 from autofuse.plan.types import LaunchConfig
 from search_spaces import CudaLaunchSpace
+from tests.support.emulation import library_of, run_kernel
+from tests.support.fragment_cases import PROGRAMS, rows_program
+from tests.support.splitting import on_gpu
+from tests.support.tile_programs import whole
 
 LAUNCH = LaunchConfig.of(
     impl="loops", mma=HALF_MMA, fragments=True, threads=64, row_block=32, column_block=16,

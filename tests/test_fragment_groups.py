@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from emulation import OneKernel, library_of, one_kernel
-from fragment_cases import drawn_groups, in_registers, rows_program
-from planted import all_are_seen
-from seeds import seeds
-from test_fragments import error_of
-from tile_programs import whole
 
 from autofuse.backends.cuda.build import build_flags
 from autofuse.backends.cuda.devices import TARGETS
@@ -20,6 +14,12 @@ from autofuse.kernel.ir.types import Panel
 from autofuse.ops import index as ix
 from autofuse.plan.parameters import FRAGMENTS, GROUP_MMA, HALF_MMA, MMA, Setting
 from search_spaces import CudaLaunchSpace
+from tests.support.emulation import OneKernel, library_of, one_kernel
+from tests.support.fragment_cases import drawn_groups, in_registers, rows_program
+from tests.support.fragment_errors import error_of
+from tests.support.planted import all_are_seen
+from tests.support.seeds import seeds
+from tests.support.tile_programs import whole
 
 USUAL: dict[str, Setting] = {
     "mma": GROUP_MMA, "threads": 384, "row_block": 128, "column_block": 64, "stages": 3,

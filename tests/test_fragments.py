@@ -5,20 +5,12 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
-from emulation import OneKernel, counted, library_of, one_kernel
-from fragment_cases import FragmentCase, drawn_fragments, in_registers, rows_program
-from planted import all_are_seen, body, changed
-from seeds import seeds
-from tile_programs import whole
 
 from autofuse.backends.cuda.build import build_flags
 from autofuse.backends.cuda.devices import TARGETS, blocks_resident
 from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
-from autofuse.backends.emulator.emulator import Emulated
-from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.kernel.cuda import fragments
 from autofuse.kernel.cuda import shape as cuda_shape
 from autofuse.kernel.cuda.fragments import Lane
@@ -27,19 +19,12 @@ from autofuse.ops import index as ix
 from autofuse.ops.scalar import Lit
 from autofuse.plan.parameters import FRAGMENTS, HALF_MMA, STRICT_MMA
 from search_spaces import CudaLaunchSpace
-
-
-def error_of(library: Emulated, one: OneKernel) -> tuple[float, int]:
-    """The largest difference from the reference, relative to 1 + |wanted|, and the turns that
-    conflicts of banks cost. Raises AssertionError where NaN is not where it should be."""
-    inputs = random_inputs(one.graph, 1)
-    found, counts = counted(library, one, inputs)
-    most = 0.0
-    for got, wanted in zip(found, evaluate(one.graph, inputs), strict=True):
-        assert (np.isnan(got.astype(np.float64)) == np.isnan(wanted)).all()
-        away = np.abs(got.astype(np.float64) - wanted) / (1 + np.abs(wanted))
-        most = max(most, float(np.nanmax(away, initial=0.0)))
-    return most, counts.conflicts
+from tests.support.emulation import library_of, one_kernel
+from tests.support.fragment_cases import FragmentCase, drawn_fragments, in_registers, rows_program
+from tests.support.fragment_errors import error_of
+from tests.support.planted import all_are_seen, body, changed
+from tests.support.seeds import seeds
+from tests.support.tile_programs import whole
 
 
 def check_all(cases: list[FragmentCase]) -> None:

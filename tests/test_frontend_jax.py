@@ -13,8 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax_check import check
-from real_inputs import gymnax_cartpole, veros_gsw_dhdt
 
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax.interp import CONTROL_RULES, RULES, _scan_parts
@@ -22,6 +20,8 @@ from autofuse.frontends.jax.jaxpr import from_jax
 from autofuse.graph.reference import evaluate
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
+from tests.support.jax_check import check
+from tests.support.real_inputs import gymnax_cartpole, veros_gsw_dhdt
 
 X = jnp.linspace(-1.4, 1.9, 12, dtype=jnp.float32).reshape(4, 3)
 P = jnp.linspace(0.1, 0.9, 12, dtype=jnp.float32).reshape(4, 3)

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
-from jax_check import check
 
 from autofuse.frontends.jax.jaxpr import from_jax
 from autofuse.frontends.json.file import dumps, loads
+from tests.support.jax_check import check
 
 X = jnp.linspace(-1.4, 1.9, 12, dtype=jnp.float32).reshape(4, 3)
 P = jnp.linspace(0.1, 0.9, 12, dtype=jnp.float32).reshape(4, 3)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from jax import lax
 from jax._src.lax import lax as private
-from jax_check import check
 
 import autofuse
 from autofuse.frontends.jax.jaxpr import from_jax
 from autofuse.graph.reference import evaluate
+from tests.support.jax_check import check
 
 RE = jnp.array([1.5, -2.0, 0.0, 3e19, -1e-3, 2.0], jnp.float32)
 IM = jnp.array([0.5, 0.0, -4.0, 1e19, 2e-3, -2.0], jnp.float32)

@@ -10,8 +10,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from onnx_models import FLOAT, INT64, chosen, model, node, perceptron, shaped
-from test_ops_on_cpu import one_op
 
 import autofuse
 from autofuse.errors import AutofuseError
@@ -33,6 +31,8 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import spec_of
 from autofuse.ops.types import GraphError
 from autofuse.sources import read_source
+from tests.support.onnx_models import FLOAT, INT64, chosen, model, node, perceptron, shaped
+from tests.support.op_cases import one_op
 
 
 def imported(made: Any, dims: dict[str, int] | None = None, **values: Any) -> Imported:

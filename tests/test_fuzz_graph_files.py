@@ -10,28 +10,23 @@ import copy
 import json
 import os
 import random
-import resource
-import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_frontend_json import GOOD, full_graph
 
 from autofuse.errors import AutofuseError
 from autofuse.frontends.json.file import dumps, load
 from autofuse.graph.verify import verify
 from autofuse.ops.spec import all_specs
 from autofuse.zoo import zoo_graph
+from tests.support.damage import SEED, bounded, damaged_bytes
+from tests.support.graph_files import GOOD, full_graph
 
-SEED = os.environ.get("AUTOFUSE_FUZZ_SEED", "0")
 CASES = int(os.environ.get("AUTOFUSE_FUZZ_CASES", "1500"))
 # Cases in one test, so that a failure is found again quickly.
 CHUNK = 250
-# More than any file of a few kilobytes can need.
-SPARE_BYTES, SECONDS = 1 << 29, 60
 
 OPS = [spec.name for spec in all_specs()]
 NUMBERS = [0, 1, -1, 2**31 - 1, 2**31, 2**63, -(2**63) - 1, 10**40, 0.5, -0.0, 1e300, 1e-320]
@@ -113,50 +108,12 @@ def damaged_tree(rng: random.Random, tree: Any) -> bytes:
     return deepened(json.dumps(tree)).encode()
 
 
-INSERTED = [b"\xff", b"\xed\xa0\x80", b"\xc3", b"\0", b"\xef\xbb\xbf", b"[" * 9000,
-            b'{"a":' * 9000, b"9" * 9000, b"1e9999"]  # fmt: skip
-
-
-def damaged_bytes(rng: random.Random, raw: bytes) -> bytes:
-    at, end = sorted(rng.randrange(len(raw) + 1) for _ in range(2))
-    few = bytes(rng.randrange(32, 127) for _ in range(3))
-    return rng.choice(
-        [
-            raw[:at],
-            raw[:at] + raw[end:],
-            raw[:end] + raw[at:],
-            raw[:at] + rng.choice(INSERTED) + raw[at:],
-            raw[:at] + few + raw[at + len(few) :],
-        ]
-    )
-
-
 def case(number: int, trees: list[Any]) -> bytes:
     rng = random.Random(f"{SEED}:{number}")
     tree = rng.choice(trees)
     if rng.random() < 0.7:
         return damaged_tree(rng, tree)
     return damaged_bytes(rng, json.dumps(tree).encode())
-
-
-@contextmanager
-def bounded() -> Iterator[None]:
-    """Address space and time end soon after what is used now: then MemoryError or TimeoutError."""
-
-    def late(*_: Any) -> None:
-        raise TimeoutError(f"not done after {SECONDS} s")
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    before = signal.signal(signal.SIGALRM, late)
-    resource.setrlimit(resource.RLIMIT_AS, (used + SPARE_BYTES, hard))
-    signal.alarm(SECONDS)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def outcome(path: Path) -> str:

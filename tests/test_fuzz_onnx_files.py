@@ -15,9 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_tools import call, refused
-from onnx_models import chosen, perceptron, read_back, shaped
-from test_fuzz_graph_files import SEED, bounded, damaged_bytes
 from typer.main import get_command
 
 from autofuse.commands.app import app
@@ -25,6 +22,9 @@ from autofuse.commands.common import NOT_FOUND
 from autofuse.errors import AutofuseError
 from autofuse.frontends.onnx.read import load_onnx
 from autofuse.graph.verify import verify
+from tests.support.cli_tools import call, refused
+from tests.support.damage import SEED, bounded, damaged_bytes
+from tests.support.onnx_models import chosen, perceptron, read_back, shaped
 
 CASES = int(os.environ.get("AUTOFUSE_FUZZ_CASES", "400"))
 # Those that go through the command line too, which takes twenty times as long.

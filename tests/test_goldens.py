@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from cuda_settings_cases import GOLDEN
-from test_cuda_compiles import whole_kernel
-from test_cuda_settings import one_kernel
 
 from autofuse.kernel.render import render_c, render_cuda
 from autofuse.zoo import zoo_graph
+from tests.support.cuda_settings_cases import GOLDEN
+from tests.support.cuda_texts import whole_kernel
+from tests.support.one_kernel import one_kernel
 
 GOLDENS = Path(__file__).parent / "goldens"
 WORKLOADS = ("softmax", "layer_norm_gelu", "cartpole_naive")
@@ -50,7 +50,7 @@ def test_text_does_not_depend_on_the_process() -> None:
     assert here == "".join(generated(*text) for text in TEXTS)
     script = (
         "import sys\n"
-        "from test_goldens import TEXTS, generated\n"
+        "from tests.test_goldens import TEXTS, generated\n"
         "sys.stdout.write(''.join(generated(*text) for text in TEXTS))\n"
     )
     for seed in ("1", "2"):

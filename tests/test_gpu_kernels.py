@@ -7,10 +7,6 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from moved_products import moved_product
-from test_emulator_kinds import CASES as KINDS
-from test_ops_on_cpu import CASES as OPS
-from test_ops_on_cpu import CHUNK, expected, one_kernel_each, together, whole
 
 from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.driver import running_target
@@ -29,6 +25,10 @@ from autofuse.zoo import ZOO, zoo_graph
 from benchmarks.handwritten import VARIANTS, cartpole_program
 from search_spaces import FusionSpace
 from search_spaces.launch import first_option
+from tests.support.kind_cases import CASES as KINDS
+from tests.support.moved_products import moved_product
+from tests.support.op_cases import CASES as OPS
+from tests.support.op_cases import CHUNK, expected, one_kernel_each, together, whole
 
 pytestmark = pytest.mark.gpu
 OP_CHUNKS = [list(OPS)[k : k + CHUNK] for k in range(0, len(OPS), CHUNK)]

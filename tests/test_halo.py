@@ -6,14 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batching import Case, failures
-from emulation import SMALL, library_of, one_kernel, run_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_eval import run
-from stencils import STEPS, chain
-from test_split_lanes import passed, traced
-from unrolled_plans import fused
 
 from autofuse import xp
 from autofuse.graph.reference import evaluate, random_inputs
@@ -26,6 +20,12 @@ from autofuse.plan.fusion.groups import is_source
 from autofuse.plan.schedules.forms import single_form
 from autofuse.plan.schedules.halo import kept_values
 from autofuse.plan.types import Candidate, LaunchConfig
+from tests.support.batching import Case, failures
+from tests.support.emulation import SMALL, library_of, one_kernel, run_kernel
+from tests.support.kernel_eval import run
+from tests.support.split_lanes import passed, traced
+from tests.support.stencils import STEPS, chain
+from tests.support.unrolled_plans import fused
 
 
 def halos(graph: Graph) -> list[tuple[int, int]]:

@@ -25,12 +25,15 @@ from autofuse.tuning.search.candidates import candidate_kernels
 from autofuse.tuning.search.regions import starts
 from autofuse.zoo import zoo_graph
 
-ADAM = normal_form(zoo_graph("adam_16"))
+
+@pytest.fixture(scope="module")
+def adam() -> Graph:
+    return normal_form(zoo_graph("adam_16"))
 
 
-def test_an_optimiser_step_that_was_never_tuned_is_one_launch_on_cuda() -> None:
-    assert len(baseline_plan(ADAM, "xla-2022")[0].groups) == 16
-    program = cuda_program(ADAM, plan_named(ADAM, UNTUNED, device="cuda-emulated"))
+def test_an_optimiser_step_that_was_never_tuned_is_one_launch_on_cuda(adam: Graph) -> None:
+    assert len(baseline_plan(adam, "xla-2022")[0].groups) == 16
+    program = cuda_program(adam, plan_named(adam, UNTUNED, device="cuda-emulated"))
     (launch,) = program.actions
     assert isinstance(launch, KernelLaunch) and launch.geometry.grid > TARGETS["H100"].sms
     compiled = autofuse.compile(
@@ -43,20 +46,20 @@ def test_an_optimiser_step_that_was_never_tuned_is_one_launch_on_cuda() -> None:
         np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-4)
 
 
-def test_the_search_has_it_among_its_candidates() -> None:
-    plan = baseline_plan(ADAM, "xla-2022")[0]
+def test_the_search_has_it_among_its_candidates(adam: Graph) -> None:
+    plan = baseline_plan(adam, "xla-2022")[0]
     calibration = device_named("cuda-emulated").calibrate()
-    found = candidate_kernels(ADAM, [plan], calibration)
-    assert set(side_by_side(ADAM, plan).groups) <= set(found.groups)
+    found = candidate_kernels(adam, [plan], calibration)
+    assert set(side_by_side(adam, plan).groups) <= set(found.groups)
     assert set(plan.groups) <= set(found.groups)
 
 
-def test_planning_by_windows_starts_from_the_least_bounds() -> None:
-    plan = baseline_plan(ADAM, "xla-2022")[0]
-    found = candidate_kernels(ADAM, [plan], device_named("cuda-emulated").calibrate())
+def test_planning_by_windows_starts_from_the_least_bounds(adam: Graph) -> None:
+    plan = baseline_plan(adam, "xla-2022")[0]
+    found = candidate_kernels(adam, [plan], device_named("cuda-emulated").calibrate())
     bounds = dict(zip(found.groups, found.bounds_us, strict=True))
-    assert starts(ADAM, [plan], [], bounds) == [side_by_side(ADAM, plan), plan]
-    assert starts(ADAM, [plan], [], dict.fromkeys(plan.groups, 1.0)) == [plan]
+    assert starts(adam, [plan], [], bounds) == [side_by_side(adam, plan), plan]
+    assert starts(adam, [plan], [], dict.fromkeys(plan.groups, 1.0)) == [plan]
 
 
 def updates(count: int) -> Graph:

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tuning_records import ENV, WORKLOAD, filled, measurement, timing
 
 from autofuse.records import Timing
 from autofuse.tuning.serve.imported import vetted
+from tests.support.tuning_records import ENV, WORKLOAD, filled, measurement, timing
 from tuning_db import DatabaseError, Store
 from tuning_db.engine import open_engine
 from tuning_db.transfer import export_lines, import_lines

@@ -13,10 +13,10 @@ import pytest
 
 pytest.importorskip("onnx")
 from onnx import helper
-from onnx_models import FLOAT, INT64, model, node
 
 from autofuse.errors import AutofuseError
 from autofuse.frontends.onnx.read import load_onnx
+from tests.support.onnx_models import FLOAT, INT64, model, node
 
 LOCAL = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
 MOST_BYTES = 1 << 28

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from rule_plans import F32, Ruled, chain, inputs, product, softmax, total
 
 from autofuse.baselines.inductor.index import flat, reshaped, whole
 from autofuse.baselines.inductor.rules import Score, splits
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.types import Value
 from autofuse.ops.dtypes import DType
+from tests.support.rule_plans import F32, Ruled, chain, inputs, product, softmax, total
 
 U32 = DType.U32
 ROWS = (64, 64)

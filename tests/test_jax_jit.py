@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toy_device import QUICK
 
 import autofuse
 from autofuse import AutofuseError
 from autofuse.interop.jax import ffi as jax_ffi
 from autofuse.interop.jax import jit as jax_jit
 from autofuse.tuning.job import tuner
+from tests.support.toy_device import QUICK
 
 RNG = np.random.default_rng(5)
 X = RNG.random((6, 8), np.float32)

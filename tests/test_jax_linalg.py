@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import jax.scipy as jsp
 import numpy as np
 import pytest
-from jax_check import check
 
 import autofuse
 from autofuse.frontends.jax.jaxpr import from_jax
 from autofuse.graph.reference import evaluate
+from tests.support.jax_check import check
 
 RNG = np.random.default_rng(7)
 A = RNG.standard_normal((2, 5, 5))

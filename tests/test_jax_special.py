@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import jax.scipy.special as js
 import numpy as np
 import pytest
-from jax_check import check
 
 from autofuse.errors import AutofuseError
 from autofuse.frontends.jax import special as jax_special
 from autofuse.frontends.jax.jaxpr import from_jax
+from tests.support.jax_check import check
 
 RNG = np.random.default_rng(3)
 X = RNG.random(40) + 0.1

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tuning_records import timing
 
 import autofuse
 from autofuse import spec, xp
@@ -24,6 +23,7 @@ from autofuse.records import Cost, Measurement
 from autofuse.simplify import normal_form
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.tuning.serve import kept
+from tests.support.tuning_records import timing
 from tuning_db import Store
 
 KIND = device_named("cpu")
@@ -98,7 +98,7 @@ def test_a_damaged_note_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_second_process_compiles_and_measures_nothing(tmp_path: Path) -> None:
     pytest.importorskip("torch")  # an extra of its own
-    command = [sys.executable, str(Path(__file__).with_name("second_process.py"))]
+    command = [sys.executable, str(Path(__file__).with_name("support") / "second_process.py")]
     # A cache of its own: other tests may have compiled the same kernels.
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(sys.path), "AUTOFUSE_CACHE": str(tmp_path / "cache")

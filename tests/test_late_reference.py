@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy_device import workload
 
 import autofuse
 from autofuse.backends.base import Artifact, Built, CompileError, Program
@@ -26,6 +25,7 @@ from autofuse.tuning.budget import Budget
 from autofuse.tuning.job import tuner
 from autofuse.tuning.plans import ONE_OP_EACH, PLAINEST
 from autofuse.tuning.serve import served
+from tests.support.toy_device import workload
 from tuning_db import Store
 
 pytestmark = pytest.mark.usefixtures("two_baselines")

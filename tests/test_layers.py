@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from benchmarks.house.measures import statements
+from tests.support.extending import EXTENSIONS
+from tests.support.extending import HERE as EXTENSION_FILES
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("autofuse", "search_spaces", "tuning_db", "benchmarks")
@@ -133,7 +138,7 @@ def imported(path: Path, tree: ast.Module, known: Known = MODULES) -> Iterator[t
     """(line, module) of every import: at the top, inside functions, for types only. Of `from a
     import b` it is a.b where that is a module."""
     package = module_of(path if path.name == "__init__.py" else path.parent)
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, name.name) for name in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -199,7 +204,7 @@ def circle_of_imports(trees: Trees) -> list[str]:
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, int, int]]:
     """(name, line, lines without the docstring) of every function."""
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = node.end_lineno - node.lineno + 1
             if ast.get_docstring(node) is not None:
@@ -299,3 +304,54 @@ def test_functions_fit_the_budget(trees: Trees) -> None:
     ]
     assert [text for text in long if int(text.rpartition(" ")[2]) > HARD_LINES] == []
     assert len(long) <= LONG_SHARE * len(every), long
+
+
+def test_extensions_keep_to_the_rooms(trees: Trees) -> None:
+    named = {ROOT / file for each in EXTENSIONS.values() for file, _ in each.lines}
+    texts = {path: path.read_text(encoding="utf-8") for path in named}
+    for extension in EXTENSIONS.values():
+        texts[ROOT / extension.file] = (EXTENSION_FILES / extension.file).read_text(
+            encoding="utf-8"
+        )
+        for file, line in extension.lines:
+            texts[ROOT / file] += f"{line}\n"
+    trees = trees | {path: ast.parse(text) for path, text in texts.items()}
+    assert [found for path, tree in trees.items() for found in violations(path, tree)] == []
+    assert circle_of_imports(trees) == []
+
+
+def test_the_map_shows_every_room_after_what_it_imports() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rooms = re.findall(r"^\| `(\w+)` \|", text, re.M)
+    assert sorted(rooms) == sorted(MAY_IMPORT)
+    for place, room in enumerate(rooms):
+        assert MAY_IMPORT[room] - {room} <= set(rooms[:place]), room
+
+
+def test_no_test_imports_another() -> None:
+    """What is shared lies in tests/support: else collecting one file runs another."""
+    texts = {path: path.read_text(encoding="utf-8") for path in TESTS}
+    assert [found for path, text in texts.items() for found in borrowed(path, text)] == []
+
+
+def borrowed(path: Path, text: str) -> Iterator[str]:
+    """Imports of tests by others, under any of the names that they would be found by."""
+    known = {f"{prefix}{test.stem}": test for test in TESTS for prefix in ("", "tests.")}
+    for line, module in imported(path, ast.parse(text), known):
+        if module.rpartition(".")[2].startswith("test_") and module in known:
+            yield f"{path.relative_to(ROOT)}:{line} imports {module}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from tests.test_a import x",
+        "from tests import test_a",
+        "import test_a",
+        "from . import test_a",
+    ],
+)
+def test_imports_of_tests_are_seen(line: str) -> None:
+    line = line.replace("test_a", "test_layers")
+    assert list(borrowed(ROOT / "tests" / "test_b.py", line)) != []
+    assert list(borrowed(ROOT / "tests" / "test_b.py", "from tests.support import seeds")) == []

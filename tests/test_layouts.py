@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from simplify_cases import Writer
-from simplify_layout_cases import first, last
 
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
@@ -13,6 +11,8 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
 from autofuse.ops.window_reduction import window_attrs
 from autofuse.simplify import simplify
+from tests.support.simplify_cases import Writer
+from tests.support.simplify_layout_cases import first, last
 
 CHANNELS = 3
 

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gemm_forms import multiplied
 from hypothesis import given
 from hypothesis import strategies as st
-from moved_products import moved_product
 
 from autofuse.backends.cpu import backend as cpu
 from autofuse.backends.cpu.onednn import OneDnnError
@@ -20,42 +18,31 @@ from autofuse.devices import DEVICES
 from autofuse.frontends import array_api as xp
 from autofuse.frontends.array_api.array import TracedArray as Array
 from autofuse.frontends.array_api.tracer import spec, trace
-from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
 from autofuse.kernel.library.gemm import library_of
 from autofuse.kernel.library.onednn import DnnlCall, dnnl_group, pieces
 from autofuse.kernel.text.dialects import CUDA, C
-from autofuse.ops.convolution import conv_attrs
 from autofuse.ops.dtypes import DType
 from autofuse.ops.views import View
-from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.fusion.products import folded_moves, product_of
-from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
+from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig
 from autofuse.tuning.search.launches import LaunchProblem
 from search_spaces import CpuLaunchSpace
+from tests.support.gemm_forms import multiplied
+from tests.support.library_calls import (
+    CALLED,
+    KERNEL_LAST,
+    LAST,
+    candidate,
+    convolution,
+    product,
+    whole,
+)
+from tests.support.moved_products import moved_product
 
-LAST, KERNEL_LAST = (0, 3, 1, 2), (3, 2, 0, 1)
-CALLED = LaunchConfig.of(impl="onednn", threads=2)
 EVERYWHERE = CpuLaunchSpace(512, lambda call, threads: True)
-
-
-def product(m: int = 40, k: int = 24, n: int = 56, dtype: str = "f32") -> Graph:
-    return canonical(trace(xp.matmul, spec((m, k), dtype), spec((k, n), dtype)))
-
-
-def convolution(
-    image: tuple[int, ...], kernel: tuple[int, ...], dtype: str = "f32", **attrs: object
-) -> Graph:
-    b = GraphBuilder()
-    x, y = b.input("x", image, dtype), b.input("y", kernel, dtype)
-    made = b.add("conv", x, y, **conv_attrs(len(image) - 2, **attrs))
-    return canonical(b.build([made]))
-
-
-def whole(graph: Graph) -> FusionGroup:
-    return group_of(graph, [n for n in range(len(graph.nodes)) if not is_source(graph, n)])
 
 
 def call_of(graph: Graph) -> DnnlCall:
@@ -255,10 +242,6 @@ def test_cuda_knows_nothing_of_it() -> None:
 
 
 # --- its code and program -------------------------------------------------------------------------
-
-
-def candidate(graph: Graph, launch: LaunchConfig = CALLED) -> Candidate:
-    return Candidate(FusionPlan((whole(graph),)), (launch,), ((),))
 
 
 def test_a_program_has_the_pieces_of_its_calls(no_onednn: None) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tuning_records import timing
 
 import autofuse
 from autofuse.devices import device_named
@@ -21,6 +20,7 @@ from autofuse.ops.types import Literal, TensorType
 from autofuse.records import Cost, Measurement
 from autofuse.simplify import normal_form
 from autofuse.tuning.plans import baseline_candidate
+from tests.support.tuning_records import timing
 from tuning_db import Store
 from tuning_db.transfer import export_lines, import_lines
 

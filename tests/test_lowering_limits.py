@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from batching import Case, failures
-from emulation import library_of, one_kernel, run_kernel
-from stencils import chain, padded
-from unrolled_plans import GRAPH, candidate, fused, whole
 
 from autofuse.backends.cpu import backend as cpu
 from autofuse.backends.registry import CPU_BACKEND
@@ -30,6 +26,10 @@ from autofuse.plan.fusion.groups import is_source
 from autofuse.plan.types import FusionGroup, LaunchConfig
 from autofuse.records import FailureKind
 from autofuse.tuning.evaluate import build
+from tests.support.batching import Case, failures
+from tests.support.emulation import library_of, one_kernel, run_kernel
+from tests.support.stencils import chain, padded
+from tests.support.unrolled_plans import GRAPH, candidate, fused, whole
 
 
 def built(make: Callable[[GraphBuilder, Value], Value], shape: tuple[int, ...]) -> Graph:

@@ -11,14 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_cupy import FakeCupy, Resources, Stream
-from fake_graphs import FakeGraphs
-from fake_maps import FakeMaps
-from fake_streams import FAILED, NativeLaunches
-from mma_cases import launch, program
-from test_cuda_bound import call, on
-from test_cuda_launch import artifact
-from tile_programs import whole
 
 from autofuse.backends.aligned import aligned_copy
 from autofuse.backends.cuda import maps
@@ -38,6 +30,14 @@ from autofuse.ops.dtypes import DType
 from autofuse.plan.fusion.groups import ordered_plan
 from autofuse.plan.parameters import GROUP_MMA, Setting
 from autofuse.plan.types import Candidate
+from tests.support.artifacts import artifact
+from tests.support.bound_calls import call, on
+from tests.support.fake_cupy import FakeCupy, Resources, Stream
+from tests.support.fake_graphs import FakeGraphs
+from tests.support.fake_maps import FakeMaps
+from tests.support.fake_streams import FAILED, NativeLaunches
+from tests.support.mma_cases import launch, program
+from tests.support.tile_programs import whole
 
 FINE = TensorMap(DType.BF16, (100, 50), (208,), (64, 128), offset=32)
 SETTINGS: dict[str, Setting] = {

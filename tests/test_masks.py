@@ -26,8 +26,8 @@ from autofuse.plan.parameters import LaunchConfig
 from autofuse.plan.schedules.masks import Reach, reach_of
 from autofuse.plan.schedules.tiles import tiles_of
 from autofuse.plan.types import Candidate, FusionPlan
-from tests.batching import quick_library
-from tests.tile_programs import masked, softmax, whole
+from tests.support.batching import quick_library
+from tests.support.tile_programs import masked, softmax, whole
 
 LENGTH = 150
 LAUNCH = LaunchConfig.of(threads=1, impl="loops", micro="6x64", row_block=20, pack=True, stage=True)

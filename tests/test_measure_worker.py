@@ -14,48 +14,15 @@ import pytest
 from autofuse.backends.base import Artifact, Program, Source
 from autofuse.backends.cache import BuildCache
 from autofuse.backends.ccompiler import compile_program
-from autofuse.graph.builder import GraphBuilder
-from autofuse.graph.types import Graph
 from autofuse.measure.timing.sampling import MeasureError, Sampling
 from autofuse.measure.worker.lock import DeviceBusy, measurement_lock
 from autofuse.measure.worker.protocol import Comparison, ComparisonFailure
 from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
-from autofuse.ops.dtypes import DType
 from autofuse.records import Blame, FailureKind
+from tests.support.worker_bodies import BODIES, N, graph
 
-N = 5000
 QUICK = Sampling(warmup_s=0.0, minimum=4, maximum=8, wall_s=0.2)
-LOOP = f"for (int i = 0; i < {N}; i++)"
-BODIES = {
-    "good": f'_Pragma("omp parallel for") {LOOP} z[i] = x[i] + y[i];',
-    "slower": f"{LOOP} z[i] = x[i] + y[i]; usleep(300);",
-    "hangs": "for (volatile int k = 0;; k++);",
-    "segfaults": "*(volatile int *)8 = 1;",
-    "aborts": "abort();",
-    "exits": 'fputs("about to leave\\n", stderr); exit(3);',
-    "wrong": f"{LOOP} z[i] = x[i] + y[i]; z[77] += 0.01f;",
-    "unwritten": f"for (int i = 0; i < {N} - 1; i++) z[i] = x[i] + y[i];",
-    "code": "return 5;",
-    "overruns": f"for (int i = 0; i <= {N}; i++) z[i] = i < {N} ? x[i] + y[i] : 0;",
-    "spoils": f"{LOOP} z[i] = x[i] + y[i]; x[3] = 0;",
-    "later": f"static int calls; {LOOP} z[i] = x[i] + y[i]; if (++calls > 3) z[7] += 0.01f;",
-    "stops": f"static int calls; if (++calls > 3) return 0; {LOOP} z[i] = x[i] + y[i];",
-    "spoils later": f"static int calls; {LOOP} z[i] = x[i] + y[i]; if (++calls > 3) x[3] = 0;",
-    "overruns later": f"static int calls; {LOOP} z[i] = x[i] + y[i]; if (++calls > 3) z[{N}] = 0;",
-    "reads on": f"{LOOP} z[i] = x[i] + y[i]; volatile float *p = x + {N} + 8; (void)*p;",
-    "reads before": f"{LOOP} z[i] = x[i] + y[i]; volatile float *p = x - 4; (void)*p;",
-    "writes on": f"{LOOP} z[i] = x[i] + y[i]; z[{N} + 8] = 0;",
-    "workspace": f"{LOOP} z[i] = x[i] + y[i]; volatile char *p = (char *)ws + 128; (void)*p;",
-    "ones": f"{LOOP} z[i] = x[i] + (y[i] == 1.0f ? 0 : y[i]);",
-    "swaps": f"{LOOP} z[i] = x[i] + y[i]; float t = x[2]; x[2] = x[4]; x[4] = t;",
-}
-
-
-def graph() -> Graph:
-    builder = GraphBuilder()
-    x, y = (builder.input(name, (N,), DType.F32) for name in "xy")
-    return builder.build([builder.add("add", x, y)])
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +173,7 @@ def test_device_is_measured_on_by_one_at_a_time(
 
 SCRIPT = """
 import sys
-from tests.test_measure_worker import graph
+from tests.support.worker_bodies import graph
 from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
 worker = Worker(Workload(graph()))

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from emulation import OneKernel, counted, library_of, one_kernel
-from mma_cases import Case, drawn, launch, program
-from planted import all_are_seen, body, changed
-from seeds import seeds
-from tile_programs import whole
 
 from autofuse.backends.cuda.build import build_flags
 from autofuse.backends.cuda.devices import TARGETS, blocks_resident
 from autofuse.backends.cuda.facts import parse_log
 from autofuse.backends.cuda.nvrtc import compile_cubin
-from autofuse.backends.emulator.emulator import Emulated
-from autofuse.graph.reference import evaluate, random_inputs
+from autofuse.graph.reference import random_inputs
 from autofuse.kernel.cuda import shape as cuda_shape
 from autofuse.kernel.cuda.mma import PIECE, Factor, warp_grid
 from autofuse.kernel.ir.types import Panel
@@ -26,30 +19,12 @@ from benchmarks.sass import BARRIER
 from benchmarks.sass_tensor import AHEAD, MATRICES, MULTIPLY, warp_facts
 from benchmarks.tensor_model import Blocks, RunFacts, tensor_share
 from search_spaces import CudaLaunchSpace
-
-USUAL: dict[str, Setting] = {
-    "impl": "loops", "mma": HALF_MMA, "threads": 64, "micro": "32x64", "row_block": 64,
-    "column_block": 64, "stages": 3,
-}  # fmt: skip
-LAYOUTS = ("product", "right turned", "left turned", "both turned")
-
-
-def made(name: str, dtype: str = "bf16", sizes: tuple[int, int, int] = (40, 72, 104),
-         **settings: Setting) -> OneKernel:  # fmt: skip
-    return one_kernel(program(name, sizes, dtype), launch({**USUAL, **settings}))
-
-
-def difference(library: Emulated, one: OneKernel) -> tuple[float, int]:
-    """The largest difference from the reference, relative to 1 + |wanted|, and the turns that
-    conflicts of banks cost."""
-    inputs = random_inputs(one.graph, 1)
-    found, counts = counted(library, one, inputs)
-    most = 0.0
-    for got, wanted in zip(found, evaluate(one.graph, inputs), strict=True):
-        error = np.abs(got.astype(np.float64) - wanted) / (1 + np.abs(wanted))
-        assert np.isfinite(error).all()
-        most = max(most, float(error.max()))
-    return most, counts.conflicts
+from tests.support.emulation import counted, library_of, one_kernel
+from tests.support.mma_cases import Case, drawn, program
+from tests.support.mma_runs import LAYOUTS, difference, made
+from tests.support.planted import all_are_seen, body, changed
+from tests.support.seeds import seeds
+from tests.support.tile_programs import whole
 
 
 def right(cases: list[Case]) -> int:

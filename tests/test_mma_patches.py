@@ -6,11 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from emulation import OneKernel, library_of, one_kernel
-from mma_cases import launch
-from planted import body, changed
-from test_mma import USUAL, difference
-from tile_programs import whole
 
 from autofuse import spec, trace
 from autofuse.backends.cuda.build import build_flags
@@ -24,6 +19,11 @@ from autofuse.kernel.cuda import shape as cuda_shape
 from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, STRICT_MMA, TF32_MMA, Setting
 from benchmarks.sass_convolution import Layer, convolution_graph, convolution_report
 from search_spaces import CudaLaunchSpace
+from tests.support.emulation import OneKernel, library_of, one_kernel
+from tests.support.mma_cases import launch
+from tests.support.mma_runs import USUAL, difference
+from tests.support.planted import body, changed
+from tests.support.tile_programs import whole
 
 GROUPS: dict[str, Setting] = {"mma": GROUP_MMA, "threads": 256, "micro": "64x64", "row_block": 128}
 WARPS: dict[str, Setting] = {}

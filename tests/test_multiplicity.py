@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from batching import Case, failures
-from stencils import STEPS, chain, looped, rolled, shrinking
-from unrolled_plans import candidate, fused
 
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.surgery.unroll import unrolled_body
@@ -24,6 +21,9 @@ from autofuse.plan.schedules.multiplicity import (
 )
 from autofuse.plan.types import FusionGroup, LaunchConfig
 from search_spaces import FusionSpace
+from tests.support.batching import Case, failures
+from tests.support.stencils import STEPS, chain, looped, rolled, shrinking
+from tests.support.unrolled_plans import candidate, fused
 
 SHAPES = {1: (70,), 2: (21, 20), 3: (18, 17, 20)}
 NO_LIMIT = 1 << 20

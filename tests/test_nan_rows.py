@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from batching import Case, build, verdict
-from test_ops_on_cpu import whole
 
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.types import Graph
 from autofuse.measure.check.compare import reference_of
 from autofuse.ops.dtypes import DType
 from autofuse.plan.types import LaunchConfig
+from tests.support.batching import Case, build, verdict
+from tests.support.op_cases import whole
 
 # Around the thresholds at which loops are unrolled, walked by lanes, or blocked.
 WIDTHS = (3, 16, 17, 40, 64, 65, 130)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import networkx
 import pytest
-from cli_tools import call, toy_file
 
 from autofuse.baselines import BASELINES
 from autofuse.errors import AutofuseError
@@ -17,6 +16,7 @@ from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
 from autofuse.plan.networks import plan_to_networkx, to_networkx, write_network
 from autofuse.zoo import zoo_graph
+from tests.support.cli_tools import call, toy_file
 
 WORKLOADS = ("softmax", "transformer_block", "cartpole_naive", "kepler")
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from slow_bench import SlowBench
-from tuning_records import ENV, WORKLOAD, failed_kernel, kernel
 
 from autofuse import spec, trace, xp
 from autofuse.plan.types import FusionGroup, LaunchConfig
@@ -17,6 +15,8 @@ from autofuse.tuning.bench import KnownKernel
 from autofuse.tuning.job.sharing import Turns
 from autofuse.tuning.plans import baseline_plan
 from autofuse.tuning.search.profiling import Kernels
+from tests.support.slow_bench import SlowBench
+from tests.support.tuning_records import ENV, WORKLOAD, failed_kernel, kernel
 from tuning_db import Store, Unreachable
 
 OTHER_DEVICE = replace(ENV, must=(("isa", "avx512"),))

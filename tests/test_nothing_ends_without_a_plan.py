@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from batching import quick_library
 
 import autofuse
 from autofuse import faults
@@ -26,6 +25,7 @@ from autofuse.tuning.serve import served
 from benchmarks.fuzz.graphs import random_graph
 from benchmarks.fuzz.moves import moves
 from benchmarks.fuzz.run import run_fuzz
+from tests.support.batching import quick_library
 
 F32, F64, I32 = DType.F32, DType.F64, DType.I32
 

@@ -11,8 +11,6 @@ pytest.importorskip("jax")  # extras of their own
 pytest.importorskip("torch")
 pytest.importorskip("onnx")
 
-from layer_programs import ACTIVATIONS, LAYERS
-
 from autofuse.frontends.array_api import elementwise as xp_elementwise
 from autofuse.frontends.jax.interp import RULES as JAX_RULES
 from autofuse.frontends.names import NAMES, Kind
@@ -26,6 +24,7 @@ from autofuse.graph.types import Graph
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
 from autofuse.simplify import normal_form
+from tests.support.layer_programs import ACTIVATIONS, LAYERS
 
 # Who writes a layer otherwise, and why it is another program: numbers for which it gives others.
 DIFFER = {

@@ -8,10 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from batching import Case, failures
-from moved_products import moved_product
-from seeds import seeds
-from test_library_calls import KERNEL_LAST, LAST, candidate, convolution, product, whole
 
 import autofuse
 from autofuse.backends.base import LaunchError
@@ -29,6 +25,10 @@ from autofuse.ops.spec import spec_of
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.types import Candidate, LaunchConfig
 from autofuse.tuning import compile
+from tests.support.batching import Case, failures
+from tests.support.library_calls import KERNEL_LAST, LAST, candidate, convolution, product, whole
+from tests.support.moved_products import moved_product
+from tests.support.seeds import seeds
 
 
 def installed() -> bool:

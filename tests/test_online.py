@@ -25,19 +25,22 @@ from autofuse.plan.fusion.legality import check_group
 from autofuse.plan.parameters import LaunchConfig
 from autofuse.plan.schedules.online import Online, online_of
 from autofuse.plan.schedules.tiles import tiles_of
-from autofuse.plan.types import Candidate, FusionPlan
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace
 from search_spaces.cpu_rows import one_pass_options
 from search_spaces.tile_facts import tile_facts
-from tests.batching import quick_library
-from tests.emulation import library_of, one_kernel, run_kernel
-from tests.tile_programs import masked, program, softmax, whole
+from tests.support.emulation import library_of, one_kernel, run_kernel
+from tests.support.online_cases import (
+    KEYS,
+    QKV,
+    RELATIVES,
+    ROWS,
+    check,
+    launch_of,
+    relative,
+    scores,
+)
+from tests.support.tile_programs import program, softmax, whole
 
-Function = Callable[..., Any]
-Shapes = tuple[tuple[int, ...], ...]
-ROWS, KEYS, DEPTH = 70, 150, 16
-QKV: Shapes = ((2, ROWS, DEPTH), (2, KEYS, DEPTH), (2, KEYS, 20))
-SQUARE: Shapes = ((2, KEYS, DEPTH),) * 3
 SETTINGS = st.fixed_dictionaries(
     {
         "micro": st.sampled_from(("6x64", "14x32", "8x48", "6x16", "4x24", "1x64")),
@@ -50,55 +53,9 @@ SETTINGS = st.fixed_dictionaries(
 )
 
 
-def scores(q: Any, k: Any) -> Any:
-    return q @ np.swapaxes(k, -1, -2) * 0.3
-
-
-def capped(q: Any, k: Any, v: Any) -> Any:
-    return softmax(5 * np.tanh(scores(q, k) / 5)) @ v
-
-
-def with_log_sum(q: Any, k: Any, v: Any) -> Any:
-    s = scores(q, k)
-    top = np.max(s, axis=-1, keepdims=True)
-    e = np.exp(s - top)
-    total = np.sum(e, axis=-1, keepdims=True)
-    return e / total @ v, (np.log(total) + top)[..., 0]
-
-
-def grouped(q: Any, k: Any, v: Any) -> Any:
-    return softmax(scores(q, k[:, None])) @ v[:, None]
-
-
-def temperature(q: Any, k: Any, v: Any, t: Any) -> Any:
-    s = scores(q, k)
-    e = np.exp((s - np.max(s, axis=-1, keepdims=True)) * t)
-    return e / np.sum(e, axis=-1, keepdims=True) @ v
-
-
-def dropped(q: Any, k: Any, v: Any, keep: Any) -> Any:
-    return softmax(scores(q, k)) * keep @ v
-
-
-def statistics(q: Any, k: Any) -> Any:
-    s = scores(q, k)
-    low, high = np.min(s, axis=-1), np.max(s, axis=-1)
-    return low, high, np.sum(s * s, axis=-1), np.argmax(s, axis=-1), np.argmin(s, axis=-1)
-
-
-def two_sums(q: Any, k: Any, v: Any) -> Any:
-    s = scores(q, k)
-    down = np.exp(np.min(s, axis=-1, keepdims=True) - s)
-    return np.sum(down, axis=-1, keepdims=True) + softmax(s) @ v
-
-
 def two_values(q: Any, k: Any, v: Any) -> Any:
     weights = softmax(scores(q, k))
     return weights @ v, weights @ (v * v)
-
-
-def gated(a: Any, b: Any, c: Any, d: Any) -> Any:
-    return np.tanh(a @ b) * (a @ c) @ d
 
 
 def vocabulary(h: Any, w: Any, labels: Any) -> Any:
@@ -108,46 +65,6 @@ def vocabulary(h: Any, w: Any, labels: Any) -> Any:
     return log_sum - xp.sum(xp.where(right, logits, 0.0), axis=1), log_sum
 
 
-def causal(r: Any, c: Any) -> Any:
-    return c <= r
-
-
-def window(r: Any, c: Any) -> Any:
-    return (c <= r) & (c > r - 9)
-
-
-def never_first(r: Any, c: Any) -> Any:
-    return (c > 90) & (r > 5)
-
-
-RELATIVES: dict[str, tuple[Function, Shapes]] = {
-    "attention": (lambda q, k, v: softmax(scores(q, k)) @ v, QKV),
-    "causal": (masked(causal, -np.inf), SQUARE),
-    "causal, finite": (masked(causal, -1e30), SQUARE),
-    "window": (masked(window, -np.inf), SQUARE),
-    "window, finite": (masked(window, -1e30), SQUARE),
-    "first blocks and some rows masked": (masked(never_first, -np.inf), SQUARE),
-    "rows masked by a number": (masked(never_first, -1e30), SQUARE),
-    "bias": (lambda q, k, v, b: softmax(scores(q, k) + b) @ v, (*QKV, (2, ROWS, KEYS))),
-    "capped": (capped, QKV),
-    "with log-sum-exp": (with_log_sum, QKV),
-    "grouped": (grouped, ((2, 3, ROWS, DEPTH), (2, KEYS, DEPTH), (2, KEYS, 20))),
-    "temperature": (temperature, (*QKV, ())),
-    "dropped": (dropped, (*QKV, (2, ROWS, KEYS))),
-    "statistics": (statistics, QKV[:2]),
-    "two sums": (two_sums, QKV),
-    "keys computed": (lambda q, k, v: softmax(q @ np.swapaxes(np.tanh(k), -1, -2)) @ (v + 1), QKV),
-    "keys lying across": (lambda q, k, v: softmax(q @ k) @ v, (QKV[0], (2, DEPTH, KEYS), QKV[2])),
-    "gated": (gated, ((ROWS, 30), (30, KEYS), (30, KEYS), (KEYS, 40))),
-    "two layers": (lambda a, b, c: np.tanh(a @ b) @ c, ((ROWS, 30), (30, KEYS), (KEYS, 40))),
-}  # fmt: skip
-
-
-def relative(name: str, dtype: str = "f32") -> Graph:
-    function, shapes = RELATIVES[name]
-    return canonical(trace(function, *(spec(shape, dtype) for shape in shapes)))
-
-
 def analysed(graph: Graph) -> Online | None:
     group = whole(graph)
     forms = check_group(graph, group.nodes, group.outputs)
@@ -155,26 +72,6 @@ def analysed(graph: Graph) -> Online | None:
     tiles = tiles_of(graph, forms[0])
     assert tiles is not None
     return online_of(graph, forms[0], tiles)
-
-
-def launch_of(**chosen: int | str | bool) -> LaunchConfig:
-    plain: dict[str, int | str | bool] = {
-        "threads": 1, "impl": "loops", "micro": "6x64", "row_block": 64, "pack": False,
-        "stage": True, "column_block": 64,
-    }  # fmt: skip
-    return LaunchConfig.of(**{**plain, **chosen})
-
-
-def check(graph: Graph, launch: LaunchConfig, tolerance: float = 2e-5) -> None:
-    """The whole graph as one kernel gives what the float64 reference does, NaN for NaN."""
-    candidate = Candidate(FusionPlan((whole(graph),)), (launch,))
-    inputs = random_inputs(graph, 5)
-    found = quick_library(graph, candidate).run(inputs)
-    with np.errstate(all="ignore"):
-        wanted = evaluate(graph, inputs)
-    for got, want in zip(found, wanted, strict=True):
-        scale = np.nanmax(np.abs(want), initial=1.0)
-        np.testing.assert_allclose(got.astype(np.float64), want, rtol=0, atol=tolerance * scale)
 
 
 @pytest.mark.parametrize("name", RELATIVES)

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("onnx")  # an extra of its own
 from onnx import helper, numpy_helper
-from onnx_runs import graph_of, imported_model, run_model, run_node
 
 from autofuse.frontends.errors import FrontendError
+from tests.support.onnx_runs import graph_of, imported_model, run_model, run_node
 
 RNG = np.random.default_rng(0)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
-from expr_eval import assert_close, call_of, draw, eval_body, reference_of
 
-from autofuse.ops import index as ix
-from autofuse.ops.dtypes import DType
-from autofuse.ops.pull import Index
-from autofuse.ops.scalar import Expr, Load, Sym
 from autofuse.ops.spec import Family, OpSpec, Sample, all_specs, register
+from tests.support import op_bodies as of
 
 CASES = [
     pytest.param(spec, sample, id=f"{spec.name}-{n}-{','.join(map(str, sample.ins))}")
@@ -19,83 +17,39 @@ CASES = [
 ]
 
 
-def _has_body(spec: OpSpec, sample: Sample) -> bool:
-    """A constant of several elements is a buffer: its body is never asked for."""
-    if spec.name == "constant":
-        return bool(call_of(spec, sample).out.size == 1)
-    return spec.body is not None or spec.fold is not None
+def samples(wanted: Callable[[OpSpec, Sample], bool] = lambda *_: True) -> pytest.MarkDecorator:
+    """The test, for each sample of which there is something to say."""
+    cases = [case for case in CASES if wanted(*case.values)]
+    return pytest.mark.parametrize(("spec", "sample"), cases)
 
 
-WITH_BODY = [case for case in CASES if _has_body(*case.values)]
-
-
-@pytest.mark.parametrize(("spec", "sample"), CASES)
+@samples()
 def test_reference_gives_the_inferred_types(spec: OpSpec, sample: Sample) -> None:
-    call = call_of(spec, sample)
-    results = reference_of(spec, call, draw(sample))
-    assert [r.shape for r in results] == [t.shape for t in call.outs]
-    assert [r.dtype for r in results] == [t.dtype.reference for t in call.outs]
-    assert spec.flops(call) >= 0
+    of.check_types(spec, sample)
 
 
-@pytest.mark.parametrize(("spec", "sample"), WITH_BODY)
+@samples(of.has_body)
 def test_body_agrees_with_reference(spec: OpSpec, sample: Sample) -> None:
-    call, arrays = call_of(spec, sample), draw(sample)
-    wanted = reference_of(spec, call, arrays)
-    for found, want, out in zip(eval_body(spec, call, arrays), wanted, call.outs, strict=True):
-        assert_close(found, want, out.dtype)
+    of.check_body(spec, sample)
 
 
-@pytest.mark.parametrize(("spec", "sample"), WITH_BODY)
+@samples(of.has_literal_body)
 def test_body_agrees_at_literal_indices(spec: OpSpec, sample: Sample) -> None:
-    call, arrays = call_of(spec, sample), draw(sample)
-    if spec.body is None or (call.ins[:1] and call.ins[0].dtype is not DType.F32):
-        return  # folding of indices does not depend on the dtype
-    wanted = reference_of(spec, call, arrays)
-    results = eval_body(spec, call, arrays, literal=True)
-    for found, want, out in zip(results, wanted, call.outs, strict=True):
-        assert_close(found, want, out.dtype)
+    of.check_body(spec, sample, literal=True)
 
 
-class _Asked:
-    """A pull that keeps the indices it is asked for."""
-
-    def __init__(self, ins: tuple) -> None:
-        self.ins, self.asked = ins, []
-
-    def __call__(self, operand: int, index: Index, /) -> Expr:
-        self.asked.append((operand, index))
-        kind = self.ins[operand]
-        return Load(f"in{operand}", ix.linearize(index, kind.shape), kind.dtype.compute)
-
-    def let(self, value: Expr, /) -> Expr:
-        return value
+@samples(of.has_axes)
+def test_axes_that_pass_through_have_one_extent(spec: OpSpec, sample: Sample) -> None:
+    of.check_axes(spec, sample)
 
 
-@pytest.mark.parametrize(("spec", "sample"), CASES)
-def test_axis_map_holds_for_every_pull(spec: OpSpec, sample: Sample) -> None:
-    """An axis the map passes through is pulled at the identical index, and has the same extent."""
-    if spec.axes is None:
-        assert spec.family in (Family.SOURCE, Family.CONTROL)
-        return
-    call = call_of(spec, sample)
-    maps = spec.axes(call)
-    assert len(maps) == len(call.ins)
-    index = tuple(Sym(f"i{a}", DType.I64, n) for a, n in enumerate(call.out.shape))
-    for kind, axes in zip(call.ins, maps, strict=True):
-        assert len(axes) == call.out.rank
-        for out_axis, axis in enumerate(axes):
-            assert axis is None or (0 <= axis < kind.rank), (kind, axes)
-            if axis is not None and spec.name != "concat":
-                assert kind.shape[axis] == call.out.shape[out_axis]
-    if spec.body is None or not _has_body(spec, sample):
-        return
-    pull = _Asked(call.ins)
-    spec.body(call, index, pull)
-    for operand, where in pull.asked:
-        for out_axis, axis in enumerate(maps[operand]):
-            if axis is not None and call.out.shape[out_axis] > 1:
-                assert where[axis] == index[out_axis]
+@samples(of.passes_axes)
+def test_axes_that_pass_through_are_pulled_as_they_are(spec: OpSpec, sample: Sample) -> None:
+    of.check_pulls(spec, sample)
+
+
+def test_only_loops_have_no_axis_map() -> None:
+    assert {spec.family for spec in all_specs() if spec.axes is None} == {Family.CONTROL}
 
 
 def test_every_row_has_small_samples() -> None:

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from expr_eval import call_of, draw
-from test_ops_on_cpu import one_op
 
 from autofuse.cost.bounds import NOMINAL, group_bound_us
 from autofuse.cost.work import group_work
@@ -33,6 +31,8 @@ from autofuse.plan.fusion.legality import check_group
 from autofuse.plan.fusion.partition import is_rematerialisable
 from autofuse.plan.types import FusionGroup, LaunchConfig
 from search_spaces.cuda import CudaLaunchSpace
+from tests.support.expr_eval import call_of, draw
+from tests.support.op_cases import one_op
 
 # What graphs are made of is known by name to the code that owns it.
 STRUCTURE = ("input", "constant", "loop", "dot_general")

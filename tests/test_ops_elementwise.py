@@ -7,13 +7,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from expr_eval import eval_body, reference_of
 
 from autofuse.ops import GraphError, OpCall, TensorType, infer, make_attrs, spec_of
 from autofuse.ops.dtypes import FLOATS, INTS, SIGNED, DType, from_numpy
 from autofuse.ops.scalar import Call, Expr, Lit
 from autofuse.ops.source import is_scalar_constant
 from autofuse.ops.types import Literal
+from tests.support.expr_eval import eval_body, reference_of
 
 INF, NAN = float("inf"), float("nan")
 

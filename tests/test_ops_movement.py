@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from expr_eval import Loads, eval_body
 
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import INDICES, DType
@@ -14,6 +13,7 @@ from autofuse.ops.scalar import Expr, Load, Sym
 from autofuse.ops.spec import AxisMap, infer, spec_of
 from autofuse.ops.types import GraphError, OpCall, TensorType, make_attrs
 from autofuse.ops.views import reshape_groups
+from tests.support.expr_eval import Loads, eval_body
 
 F32 = DType.F32
 

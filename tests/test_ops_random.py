@@ -7,7 +7,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from expr_eval import Evaluator, Loads, eval_body
 from jax.extend.random import threefry_2x32
 
 from autofuse.ops import index as ix
@@ -17,6 +16,7 @@ from autofuse.ops.random import KEY, STREAM
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
 from autofuse.ops.spec import infer, spec_of
 from autofuse.ops.types import GraphError, OpCall, TensorType, make_attrs
+from tests.support.expr_eval import Evaluator, Loads, eval_body
 
 U32 = DType.U32
 # Known answers of the Random123 library (counter, key, words).

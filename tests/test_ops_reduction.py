@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from expr_eval import eval_body
-from gemm_forms import contiguous, multiplied
 from numpy.typing import ArrayLike
 
 from autofuse.ops.contraction import BatchAxis, GemmForm, Matrix, dot_attrs, gemm_form
 from autofuse.ops.dtypes import INTS, DType
 from autofuse.ops.spec import infer, spec_of
 from autofuse.ops.types import GraphError, OpCall, TensorType, make_attrs
+from tests.support.expr_eval import eval_body
+from tests.support.gemm_forms import contiguous, multiplied
 
 F32, I32 = DType.F32, DType.I32
 NAN, INF = float("nan"), float("inf")

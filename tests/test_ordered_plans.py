@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from random_graphs import ALL_MOVES, random_graph
 
 from autofuse.baselines import BASELINES
 from autofuse.graph.builder import GraphBuilder
@@ -27,6 +26,7 @@ from autofuse.tuning.problem import default_candidate
 from autofuse.zoo import zoo_graph
 from benchmarks.fuzz.random_plans import random_candidate
 from search_spaces import CpuLaunchSpace, FusionSpace
+from tests.support.random_graphs import ALL_MOVES, random_graph
 
 TraceFunction = Callable[[FrameType, str, Any], Any]
 PLANNERS = (*BASELINES, "space", "walk")

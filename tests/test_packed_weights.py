@@ -23,8 +23,8 @@ from autofuse.plan.parameters import LaunchConfig
 from autofuse.plan.program.packing import packing_of
 from autofuse.plan.program.schedule import Run, schedule
 from autofuse.plan.types import Candidate
-from tests.tile_programs import PROGRAMS
-from tests.weighted import (
+from tests.support.tile_programs import PROGRAMS
+from tests.support.weighted import (
     SETTINGS,
     TOLERANCE,
     dequantising,

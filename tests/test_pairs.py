@@ -24,34 +24,14 @@ from autofuse.plan.parameters import MICRO, LaunchConfig
 from autofuse.plan.types import Candidate, FusionPlan
 from search_spaces import CpuLaunchSpace
 from search_spaces.launch import first_option
-from tests.batching import quick_library
-from tests.tile_programs import PROGRAMS, program, whole
-
-
-def launch_of(**chosen: int | str | bool) -> LaunchConfig:
-    plain: dict[str, int | str | bool] = {
-        "threads": 1, "micro": "6x64", "row_block": 128, "pack": True, "stage": True,
-        "pairs": True,
-    }  # fmt: skip
-    return LaunchConfig.of(**{**plain, **chosen})
+from tests.support.batching import quick_library
+from tests.support.pairs import launch_of, product
+from tests.support.tile_programs import PROGRAMS, program, whole
 
 
 def run(graph: Graph, inputs: tuple[np.ndarray, ...], launch: LaunchConfig) -> tuple[Any, ...]:
     candidate = Candidate(FusionPlan((whole(graph),)), (launch,))
     return quick_library(graph, candidate).run(inputs)
-
-
-def product(rows: int, terms: int, columns: int, left: bool, right: bool) -> Graph:
-    """2 a b, operands as they are or transposed."""
-
-    def function(a: Any, b: Any) -> Any:
-        return (a.T if left else a) @ (b.T if right else b) * 2
-
-    shapes = (
-        (terms, rows) if left else (rows, terms),
-        (columns, terms) if right else (terms, columns),
-    )
-    return canonical(trace(function, *(spec(shape, "bf16") for shape in shapes)))
 
 
 def tiles(graph: Graph, launch: LaunchConfig) -> list[TileProduct]:

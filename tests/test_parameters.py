@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from parameter_graphs import GRAPHS
 
 from autofuse.backends.cpu import backend as cpu
 from autofuse.backends.cuda import program as cuda
@@ -48,6 +47,7 @@ from autofuse.tuning.search.launches import launch_of
 from autofuse.zoo import zoo_graph
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace
 from search_spaces.launch import LaunchSpace
+from tests.support.parameter_graphs import GRAPHS
 
 PAGE = Path(__file__).parent.parent / "docs" / "launch-parameters.md"
 PLAIN: dict[str, dict[str, Setting]] = {

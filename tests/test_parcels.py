@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fleet_work import build_anywhere, ray_engine, task
 
 from autofuse.backends.base import CompileError, Program, Source
 from autofuse.backends.cache import BuildCache
@@ -31,6 +30,7 @@ from autofuse.backends.machine import instruction_flags, isa_digest
 from autofuse.backends.toolchain import find_compiler
 from autofuse.errors import Blame
 from autofuse.fleet.engine import SliceResult
+from tests.support.fleet_work import build_anywhere, ray_engine, task
 
 TEXT = """
 int run(void **buffers, void *workspace, void **blas) {

@@ -24,6 +24,7 @@ from autofuse.kernel.ir.types import (
 from autofuse.kernel.passes import block_folds, drop_dead, fuse_lanes, lanes_inward, verify
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, Load, Sym, call
+from tests.support.kernel_texts import text
 
 F32, I64 = DType.F32, DType.I64
 PARAMS = (Param("x", F32, 4000, "in"), Param("out", F32, 4000, "out"))
@@ -54,10 +55,6 @@ def inner(k: Kernel) -> str:
     lines = str(k).splitlines()
     assert lines[1] == "  grid r < 4:i64"
     return textwrap.dedent("\n".join(lines[2:]))
-
-
-def text(expected: str) -> str:
-    return textwrap.dedent(expected).strip("\n")
 
 
 ROW = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from test_planning_ends import MIXED, after
 
 from autofuse import faults
 from autofuse.baselines import BASELINES
@@ -17,6 +16,7 @@ from autofuse.tuning import budget
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.evaluate import build
 from autofuse.tuning.plans import baseline_candidate, plainest_candidate, untuned_candidate
+from tests.support.planning_times import MIXED, after
 
 CPU = device_named("cpu")
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from simplify_cases import Writer, check_on_special_numbers, graph_of
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops import all_specs
@@ -17,6 +16,7 @@ from autofuse.ops.types import GraphError
 from autofuse.simplify import RULES
 from autofuse.simplify.draft import Draft
 from autofuse.simplify.patterns import Applied, Hole, Identity, OpTree, Rewriting, holes, ops
+from tests.support.simplify_cases import Writer, check_on_special_numbers, graph_of
 
 x, y = holes("x y")
 add, sub, mul, neg = ops("add sub mul neg")

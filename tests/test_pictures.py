@@ -7,7 +7,6 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from tuning_records import filled
 
 from autofuse.baselines import BASELINES
 from autofuse.commands.pictures import graph_svg
@@ -18,6 +17,7 @@ from autofuse.graph.readback import read_text
 from autofuse.graph.types import Value
 from autofuse.plan.types import FusionGroup, FusionPlan
 from autofuse.zoo import ZOO
+from tests.support.tuning_records import filled
 from tuning_db import Store
 
 NAMES = ["softmax", "attention", "cartpole_naive", "cartpole_norng"]

@@ -8,12 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from emulation import OneKernel, library_of
-from mma_cases import program
-from planted import all_are_seen, body, changed
-from seeds import seeds
-from test_mma import LAYOUTS, difference, made
-from tile_programs import whole
 
 from autofuse.backends.cuda.build import build_flags
 from autofuse.backends.cuda.devices import TARGETS
@@ -23,6 +17,12 @@ from autofuse.backends.emulator.emulator import EmulatorError
 from autofuse.plan.parameters import GROUP_MMA, Setting
 from benchmarks.tensor_model import Blocks, RunFacts, tensor_share
 from search_spaces import CudaLaunchSpace
+from tests.support.emulation import OneKernel, library_of
+from tests.support.mma_cases import program
+from tests.support.mma_runs import LAYOUTS, difference, made
+from tests.support.planted import all_are_seen, body, changed
+from tests.support.seeds import seeds
+from tests.support.tile_programs import whole
 
 USUAL: dict[str, Setting] = {
     "mma": GROUP_MMA, "threads": 384, "micro": "64x64", "row_block": 64, "column_block": 64,

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from batching import Case, failures
-from seeds import seeds
 
 from autofuse.baselines import BASELINES
 from autofuse.graph.builder import GraphBuilder
@@ -16,6 +14,8 @@ from autofuse.graph.types import Graph, Value
 from autofuse.ops.dtypes import DType
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from benchmarks.fuzz.random_plans import random_candidate
+from tests.support.batching import Case, failures
+from tests.support.seeds import seeds
 
 
 def empty() -> Graph:

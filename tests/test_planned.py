@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_tools import Call, call, refused, toy_file
 
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda import driver
@@ -26,6 +25,7 @@ from autofuse.tuning import TuneOptions, compare, compile, plan_named, tune
 from autofuse.tuning.job.planned import plan_for
 from autofuse.zoo import zoo_graph
 from search_spaces import CudaLaunchSpace
+from tests.support.cli_tools import Call, call, refused, toy_file
 
 
 @pytest.fixture

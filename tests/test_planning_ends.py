@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from exact_problems import least_cost, random_sample, runnable
-from slow_bench import SlowBench
-from toy_device import QUICK, TOY, toy_kind, workload
-from unrolled_plans import GRAPH as LOOP
 
 from autofuse.backends.base import Artifact, Built, CompileError, Program
 from autofuse.backends.ccompiler import compile_program
@@ -22,7 +17,6 @@ from autofuse.cover.order import cheap_plan
 from autofuse.devices import DEVICES
 from autofuse.enumerate.enumeration import CUT_SHORT, UNNAMED, enumerate_groups
 from autofuse.enumerate.windows import windows
-from autofuse.graph.canonical import canonical
 from autofuse.plan.fusion.legality import check_plan
 from autofuse.records import Blame
 from autofuse.tuning import Progress, budget, tune
@@ -32,17 +26,14 @@ from autofuse.tuning.search.candidates import candidate_kernels
 from autofuse.tuning.search.cover import cover_problem
 from autofuse.tuning.search.exact import ExactSearch, Goal
 from autofuse.tuning.search.regions import plan_by_bounds
-from benchmarks.planning import mixed
 from search_spaces import FusionSpace
+from tests.support.exact_problems import least_cost, random_sample, runnable
+from tests.support.planning_times import MIXED, after
+from tests.support.slow_bench import SlowBench
+from tests.support.toy_device import QUICK, TOY, toy_kind, workload
+from tests.support.unrolled_plans import GRAPH as LOOP
 
-MIXED = canonical(mixed(60))
 STOPS = (0, 1, 2, 5, 10, 40, 100, 10_000)
-
-
-def after(calls: int) -> Callable[[], bool]:
-    """Says to stop from that call on."""
-    left = iter(range(calls))
-    return lambda: next(left, None) is None
 
 
 def first(_: str, options: tuple[int | str | bool, ...]) -> int | str | bool:

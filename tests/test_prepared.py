@@ -17,7 +17,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.plan.fusion.prepared import mixes, prepared
 from autofuse.plan.program.binding import groups_once
 from autofuse.tuning import plan_named
-from tests.weighted import dequantising
+from tests.support.weighted import dequantising
 
 SHAPE = (6, 5, 16)
 

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from batching import Case, failures
-from fake_cublas import FakeCublas
-from gemm_forms import multiplied
 from hypothesis import given
 from hypothesis import strategies as st
-from moved_products import moved_product
-from seeds import seeds
 
 from autofuse.backends.cuda.blas import Cublas
 from autofuse.backends.cuda.emulated import EmulatedArtifact, EmulatedPlan
@@ -40,6 +35,11 @@ from autofuse.tuning.search.cover import cover_problem
 from autofuse.zoo import zoo_graph
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace, FusionSpace
 from search_spaces.launch import first_option
+from tests.support.batching import Case, failures
+from tests.support.fake_cublas import FakeCublas
+from tests.support.gemm_forms import multiplied
+from tests.support.moved_products import moved_product
+from tests.support.seeds import seeds
 
 SEEDS = st.integers(0, 2**31)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from simplify_cases import graph_of
 
 import autofuse
 from autofuse import xp
@@ -22,6 +21,7 @@ from autofuse.simplify import RULES, agreement, forms_of, normal_form, rule, sim
 from autofuse.simplify.draft import Draft
 from autofuse.simplify.rules import Replacement
 from benchmarks.fuzz.graphs import random_graph
+from tests.support.simplify_cases import graph_of
 
 UNSIGNED = {DType.U8: np.uint8, DType.U16: np.uint16, DType.U32: np.uint32, DType.U64: np.uint64}
 N = 64

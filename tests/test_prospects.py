@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-from exact_problems import least_cost
-from slow_bench import SlowBench
-from tile_programs import whole
 
 from autofuse.cost.bounds import NOMINAL
 from autofuse.cost.expected import expected_us
@@ -25,6 +22,9 @@ from autofuse.tuning.search.prospects import UNJUDGED, expectations, prospect
 from autofuse.zoo import zoo_graph
 from search_spaces import CpuLaunchSpace
 from search_spaces.tile_facts import TILE_PARAMETERS
+from tests.support.exact_problems import least_cost
+from tests.support.slow_bench import SlowBench
+from tests.support.tile_programs import whole
 
 CPU = CpuLaunchSpace()
 MLP = canonical(zoo_graph("mlp"))

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_tools import toy
 
 import autofuse
+from tests.support.cli_tools import toy
 
 PUBLIC = [
     "trace",

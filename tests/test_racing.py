@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow_bench import SlowBench
 
 from autofuse import spec, trace, xp
 from autofuse.backends.base import Artifact
@@ -36,6 +35,7 @@ from autofuse.simplify import normal_form
 from autofuse.tuning.bench import KnownKernel, Profiled
 from autofuse.tuning.plans import baseline_plan
 from autofuse.tuning.search.profiling import LEAST_SHARE, Kernels
+from tests.support.slow_bench import SlowBench
 
 FEW, NEAR = STEPS[0][0], STEPS[-1][1]
 

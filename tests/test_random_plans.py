@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from batching import Case, failures
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from random_graphs import ALL_MOVES, WIDE_SHAPES, random_graph
 
-from autofuse.graph.canonical import canonical
-from benchmarks.fuzz.random_plans import random_candidate
+from tests.support.batching import failures
+from tests.support.drawn_plans import made
 
 # One build serves a whole batch. Nothing is shrunk: the label of a case makes it again.
 EXAMPLES, BATCH = 4, 20
 PLAN = st.tuples(st.integers(0, 2**31), st.integers(1, 30), st.integers(0, 80))
 PLANS = st.lists(PLAN, min_size=BATCH, max_size=BATCH, unique=True)
 BATCHES = settings(max_examples=EXAMPLES, phases=(Phase.explicit, Phase.generate))
-
-
-def made(seed: int, nodes: int, steps: int, rich: bool = False) -> Case:
-    """A random graph of about `nodes` ops and the plan after `steps` attempted moves; a rich one
-    has longer axes, and matrix products, half types and loops too."""
-    graph = random_graph(seed, nodes, WIDE_SHAPES, ALL_MOVES) if rich else random_graph(seed, nodes)
-    graph = canonical(graph)
-    label = f"made(seed={seed}, nodes={nodes}, steps={steps}, rich={rich})"
-    return Case(graph, random_candidate(graph, seed, steps), label)
 
 
 @BATCHES

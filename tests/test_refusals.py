@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_tools import Call, call, toy_file
 
 from autofuse.baselines import BASELINES
 from autofuse.graph.canonical import canonical
@@ -13,6 +12,7 @@ from autofuse.tuning.explain.explain import boundary_pairs
 from autofuse.tuning.explain.refusals import Kept, kept_apart
 from autofuse.tuning.plans import baseline_plan
 from autofuse.zoo import zoo_graph
+from tests.support.cli_tools import Call, call, toy_file
 
 
 @pytest.fixture

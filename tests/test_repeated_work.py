@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from stencils import STEPS, chain
-from unrolled_plans import fused
 
 from autofuse.cost.bounds import NOMINAL, group_bound_us
 from autofuse.cost.expected import expected_us
@@ -17,9 +15,10 @@ from autofuse.tuning.plans import baseline_plan
 from autofuse.zoo import zoo_graph
 from search_spaces import FusionSpace
 from search_spaces.launch import first_option
+from tests.support.stencils import STEPS, chain
+from tests.support.unrolled_plans import fused
 
 SHAPES = [(256, 64), (1 << 14,)]
-LATTICE = normal_form(zoo_graph("lattice_boltzmann", "small"))
 
 
 def whole(graph: Graph) -> FusionGroup:
@@ -64,8 +63,9 @@ def test_what_does_nothing_twice_is_expected_to_take_its_bound() -> None:
 
 def test_what_lanes_along_a_row_compute_again_costs_one_by_one() -> None:
     """A sum is read at 25 places of a step of a lattice: in one kernel every lane sums again."""
-    (loop,) = (n for n, node in enumerate(LATTICE.nodes) if node.op == "loop")
-    body = LATTICE.call(loop)["body"]
+    lattice = normal_form(zoo_graph("lattice_boltzmann", "small"))
+    (loop,) = (n for n, node in enumerate(lattice.nodes) if node.op == "loop")
+    body = lattice.call(loop)["body"]
     (step,) = FusionSpace(body).choose(first_option).groups
     assert repeated_work(body, step, LaunchConfig()).cheap > LANE_BY_LANE * least(body, step)
     apart = baseline_plan(body, "unfused")[0]

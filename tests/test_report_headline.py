@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tuning_records import ENV, WORKLOAD, event, measurement, result
 
 from autofuse.commands.report_data import workload_reports
 from autofuse.records import Verdict
 from autofuse.report import data, html, markdown
 from autofuse.report.model import WorkloadReport
 from autofuse.report.overview import UNFINISHED, headline, summary
+from tests.support.tuning_records import ENV, WORKLOAD, event, measurement, result
 from tuning_db import Store
 
 TIE = Verdict("unfused", 81.0, 80.4, 1.007, 0.98, 1.03, "tie")

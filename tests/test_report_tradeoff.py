@@ -13,7 +13,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from test_report import EVENTS, HOSTILE, MEASUREMENTS, SESSION, WORKLOAD, hostile_report
 
 from autofuse.commands.report_data import workload_reports
 from autofuse.records import Account, Environment, Failure, FailureKind, Trip
@@ -26,6 +25,14 @@ from autofuse.report.model import WorkloadReport, collect
 from autofuse.report.peers import Peer, peers_of, read_peers
 from autofuse.report.topics import topics
 from benchmarks.reports import MadeUp, fill
+from tests.support.report_records import (
+    EVENTS,
+    HOSTILE,
+    MEASUREMENTS,
+    SESSION,
+    WORKLOAD,
+    hostile_report,
+)
 from tuning_db import Store
 
 CPU = Environment("cpu", (("cores", "2"), ("model", "Model 1")))

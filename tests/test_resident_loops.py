@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from batching import Case
-from test_rotation import DRAWN, LEAPFROG, New, case_of
 
 from autofuse.backends.base import LaunchError
 from autofuse.backends.cuda.devices import TARGETS
@@ -24,6 +22,8 @@ from autofuse.plan.parameters import RESIDENT, Setting
 from autofuse.plan.types import LaunchConfig
 from autofuse.tuning.plans import baseline_candidate
 from search_spaces import CudaLaunchSpace
+from tests.support.batching import Case
+from tests.support.rotations import DRAWN, LEAPFROG, New, case_of
 
 SMALL = LaunchConfig.of(threads=64, items=1)
 MEETING = "af_wait_for_all(work_"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from made_loops import loop
 
 from autofuse.kernel.ir.fragment import Collective, Fetch, FragmentProduct, StagedPanel, Vote
 from autofuse.kernel.ir.roles import Defines, OwnSym, Reads, Updates
@@ -39,6 +38,7 @@ from autofuse.kernel.passes import verify
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, Load, Sym, call, show
+from tests.support.loop_kernels import loop
 
 F32, I64 = DType.F32, DType.I64
 i, j, k, n = (Sym(name, I64, 4) for name in "ijkn")

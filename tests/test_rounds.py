@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from slow_bench import SlowBench
-
 from autofuse.frontends import array_api as xp
 from autofuse.frontends.array_api.tracer import spec, trace
 from autofuse.graph.types import Graph
@@ -15,6 +13,7 @@ from autofuse.tuning.plans import baseline_plan
 from autofuse.tuning.search.profiling import SIDE_BY_SIDE, Kernels
 from search_spaces import FusionSpace
 from search_spaces.launch import first_option
+from tests.support.slow_bench import SlowBench
 
 
 def fused(graph: Graph) -> FusionPlan:

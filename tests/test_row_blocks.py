@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tile_programs import whole
 
 from autofuse import spec, trace
 from autofuse.graph.canonical import canonical
@@ -11,6 +10,7 @@ from autofuse.plan.parameters import ACROSS, DOT, MICRO, ROW_BLOCK
 from search_spaces.cpu_tiles import tile_options
 from search_spaces.tile_cost import Machine
 from search_spaces.tile_facts import tile_facts
+from tests.support.tile_programs import whole
 
 HERE = Machine(512, 2, 48 << 10, 2 << 20, 32 << 20)
 

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from slow_bench import SlowBench, twice_the_bound
 
 from autofuse.baselines import BASELINES
 from autofuse.cost.bounds import NOMINAL, group_bound_us
@@ -23,6 +22,7 @@ from autofuse.tuning.options import ALL, FAST
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.tuning.search.prices import Prices
 from benchmarks.planning import mixed
+from tests.support.slow_bench import SlowBench, twice_the_bound
 
 GRAPH = canonical(mixed(24))
 TimeOf = Callable[[Graph, FusionGroup, LaunchConfig], float]

@@ -6,7 +6,6 @@ import socket
 from pathlib import Path
 
 import pytest
-from test_measure_worker import BODIES, N, graph
 
 from autofuse.backends.base import Artifact, Program, Source
 from autofuse.backends.cache import BuildCache
@@ -16,6 +15,7 @@ from autofuse.measure.worker import sandbox
 from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
 from autofuse.records import FailureKind
+from tests.support.worker_bodies import BODIES, N, graph
 
 QUICK = Sampling(warmup_s=0.0, minimum=4, maximum=8, wall_s=0.2)
 HEAD = """

@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from cli_tools import call_script
 
 from autofuse.backends.base import Source
 from autofuse.backends.cuda.build import build_flags
@@ -15,6 +14,7 @@ from autofuse.backends.cuda.nvrtc import compile_cubin
 from benchmarks.sass import kernel_code
 from benchmarks.sass_lint import JUMP, SET_REGISTERS, Text, compiled, text_of, words
 from benchmarks.tensor_kernels import tensor_kernels, unit_for
+from tests.support.cli_tools import call_script
 
 H100 = TARGETS["H100"]
 NAMED = {kernel.name: kernel for kernel in tensor_kernels()}

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from cli_tools import call_script
-from emulation import one_kernel
 
 from autofuse.backends.cuda.devices import target_named
 from autofuse.backends.cuda.geometry import UnsupportedKernel
@@ -31,6 +29,8 @@ from benchmarks.sass import (
 )
 from benchmarks.sass_model import LATENCY, SCHEDULERS, Round, moved_bytes, predicted_share
 from benchmarks.sass_report import sass_report, text_table
+from tests.support.cli_tools import call_script
+from tests.support.emulation import one_kernel
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "goldens" / "sass_sm_90.json"

@@ -8,9 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from emulation import library_of, run_kernel
-from emulation import one_kernel as one_on_gpu
-from jax_check import check
 
 import autofuse
 from autofuse import xp
@@ -26,6 +23,9 @@ from autofuse.measure.check.compare import reference_of
 from autofuse.plan.fusion.groups import group_of
 from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig
+from tests.support.emulation import library_of, run_kernel
+from tests.support.emulation import one_kernel as one_on_gpu
+from tests.support.jax_check import check
 
 Shapes = tuple[tuple[int, ...], ...]
 RNG = np.random.default_rng(11)

@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from seeds import ANEW, FUZZ_VARIABLE, VARIABLE, choose, drawn
+
+from tests.support.seeds import ANEW, FUZZ_VARIABLE, VARIABLE, choose, drawn
 
 HERE = Path(__file__).parent
 # A property test that shows what it was given, and a loop over seeds.
 CASES = """
 from hypothesis import given, settings, strategies as st
-from seeds import seeds
+from tests.support.seeds import seeds
 
 @settings(max_examples=5)
 @given(st.integers(0, 2**40))
@@ -32,7 +33,7 @@ def run(folder: Path, *arguments: str, **variables: str) -> list[str]:
     (folder / "test_cases.py").write_text(CASES)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = gpu\n")
     kept = {k: v for k, v in os.environ.items() if k not in (VARIABLE, FUZZ_VARIABLE)}
-    path = os.pathsep.join([str(HERE), str(HERE.parent)])
+    path = str(HERE.parent)
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(
         command,

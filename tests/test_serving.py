@@ -11,30 +11,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_tools import call, toy
-from tuning_records import result, timing
 
 import autofuse
 from autofuse.backends.base import INTERFACE
 from autofuse.backends.registry import CPU_BACKEND
 from autofuse.errors import AutofuseError
-from autofuse.graph.canonical import digest, text
+from autofuse.graph.canonical import digest
 from autofuse.plan.types import Candidate
-from autofuse.records import Cost, Environment, Measurement
 from autofuse.runtime.loaded import LoadedPlan
 from autofuse.serving import binary, compiling
 from autofuse.serving.bundle import Bundle, open_bundle, this_host
 from autofuse.serving.keys import BundleError, Secret
 from autofuse.serving.make import Contents, make_bundle
-from autofuse.simplify import normal_form
 from autofuse.tuning import plan_named
-from autofuse.tuning.evaluate import code_of
 from autofuse.tuning.serve.borrowed import distance
 from benchmarks.serving import bench_lookups, bundle_of
+from tests.support.bundles import GRAPH, SECRET, bundle_at, remember
+from tests.support.cli_tools import call, toy
 from tuning_db import Store
 
-SECRET = b"s" * 32
-GRAPH = normal_form(toy())
 HERE = CPU_BACKEND.environment()
 THERE = replace(HERE, must=tuple((k, "another" if k == "model" else v) for k, v in HERE.must))
 
@@ -42,29 +37,6 @@ THERE = replace(HERE, must=tuple((k, "another" if k == "model" else v) for k, v 
 @pytest.fixture(scope="module")
 def plan() -> Candidate:
     return plan_named(toy(), "unfused", device="cpu")
-
-
-def remember(path: Path, plan: Candidate, env: Environment, code: str | None = None) -> str:
-    """A database that has `plan` as the best on a device."""
-    own = code_of(CPU_BACKEND, GRAPH, plan) if code is None else code
-    one = Measurement(
-        digest(GRAPH), plan.to_json(), plan.digest, "unfused", 3, (), timing(), None, 1e-7,
-        Cost(), "final", own,
-    )  # fmt: skip
-    with Store.open(path) as store:
-        store.add_workload(digest(GRAPH), text(GRAPH), "toy", len(GRAPH.nodes))
-        session = store.start_session(env, digest(GRAPH), "random", 0, 1.0)
-        store.add_measurement(session, env, one)
-        store.finish_session(session, replace(result(plan.digest), verdicts=(), failed=()))
-    return str(path)
-
-
-def bundle_at(path: Path, db: str, **options: bool) -> Path:
-    contents = Contents(autofuse.__version__, "2026-01-01T00:00:00+00:00")
-    with Store.open(db) as store:
-        make_bundle(contents, store, {"toy": toy()}, **options)
-    path.write_bytes(contents.finished(Secret(SECRET)))
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_tools import toy
-from fake_cuda import FakeDriver
-from test_serving import GRAPH, SECRET, bundle_at, remember
 
 import autofuse
 from autofuse import devices
@@ -23,6 +20,9 @@ from autofuse.serving.bundle import open_bundle
 from autofuse.serving.cubins import target_of_facts
 from autofuse.tuning import plan_named
 from autofuse.tuning.evaluate import code_of
+from tests.support.bundles import GRAPH, SECRET, bundle_at, remember
+from tests.support.cli_tools import toy
+from tests.support.fake_cuda import FakeDriver
 
 MUST = (("arch", "sm_90"), ("model", "NVIDIA H100 80GB HBM3"), ("sms", "132"))
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tuning_records import result, timing
 
 import autofuse
 from autofuse.backends.registry import CPU_BACKEND
@@ -20,6 +19,7 @@ from autofuse.serving.make import Contents, make_bundle
 from autofuse.simplify import normal_form
 from autofuse.tuning import plan_named
 from autofuse.tuning.evaluate import code_of
+from tests.support.tuning_records import result, timing
 from tuning_db import Store
 
 X = np.random.default_rng(5).random((6, 8), np.float32)

@@ -8,10 +8,10 @@ import subprocess
 import threading
 
 import pytest
-from tuning_records import ENV, WORKLOAD, measurement
 
 from autofuse.tuning.job import sharing
 from autofuse.tuning.job.sharing import Turns, is_gone
+from tests.support.tuning_records import ENV, WORKLOAD, measurement
 from tuning_db import DatabaseError, Lease, Store, Unreachable
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from rule_plans import F32, Ruled, chain, inputs, product, softmax
 
 from autofuse.baselines.tensorrt.patterns import Any, Scalar, matches, op
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.types import Value
 from autofuse.ops.dtypes import DType
+from tests.support.rule_plans import F32, Ruled, chain, inputs, product, softmax
 
 ROWS = (64, 32)
 

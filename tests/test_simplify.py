@@ -8,14 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from random_graphs import ALL_MOVES, random_graph
-from simplify_cases import CASES, Case, Writer, check_on_special_numbers, graph_of
-from simplify_guard_cases import GUARDS, KEPT
-from simplify_layout_cases import LAYOUTS
-from simplify_loop_cases import LOOPS
-from simplify_moves_cases import MOVES
-from simplify_update_cases import UPDATES
-from simplify_while_cases import WHILES
 
 from autofuse.errors import GraphError
 from autofuse.graph.canonical import canonical, digest, text
@@ -28,8 +20,11 @@ from autofuse.simplify import RULES, normal_form, rule, simplify
 from autofuse.simplify.draft import Draft
 from autofuse.simplify.page import simplifications_page
 from autofuse.simplify.refused import REFUSED
+from tests.support.random_graphs import ALL_MOVES, random_graph
+from tests.support.simplify_cases import Case, Writer, check_on_special_numbers, graph_of
+from tests.support.simplify_guard_cases import GUARDS, KEPT
+from tests.support.simplify_tables import EVERY
 
-EVERY = [*CASES, *GUARDS, *MOVES, *LAYOUTS, *LOOPS, *UPDATES, *WHILES]
 PAGE = Path(__file__).parent.parent / "docs" / "simplifications.md"
 
 

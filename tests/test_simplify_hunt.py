@@ -6,9 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from seeds import seeds
-from simplify_cases import graph_of
-from test_simplify import EVERY
 
 from autofuse.ops.dtypes import DType
 from autofuse.simplify import RULES, rule
@@ -16,6 +13,9 @@ from autofuse.simplify.draft import Draft
 from autofuse.simplify.rules import Replacement
 from benchmarks.simplify_hunt import ROUNDING, check_rule, check_tree
 from benchmarks.special_numbers import everything, special
+from tests.support.seeds import seeds
+from tests.support.simplify_cases import graph_of
+from tests.support.simplify_tables import EVERY
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 TREES, SHARE = 60, 0.005

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from random_graphs import ALL_MOVES, random_graph
 
 import autofuse
 from autofuse.baselines import BASELINES
@@ -17,6 +16,7 @@ from autofuse.tuning import plan_named
 from autofuse.zoo import zoo_graph
 from benchmarks.redundancy import VALUES, with_redundancy
 from benchmarks.simplify_check import SimplifiedPair, check_pairs
+from tests.support.random_graphs import ALL_MOVES, random_graph
 
 COUNT, NODES = 40, 20
 

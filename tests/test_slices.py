@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from random_graphs import ALL_MOVES, random_graph
 
 import autofuse
 from autofuse.cost.bounds import usual_peaks
@@ -28,20 +27,21 @@ from autofuse.tuning.plans import EXPECTED, baseline_plan, untuned_candidate
 from autofuse.tuning.serve import untuned
 from autofuse.zoo.networks import transformer
 from benchmarks.planning import mixed
+from tests.support.random_graphs import ALL_MOVES, random_graph
 
 PEAKS = usual_peaks(2)
 CPU = device_named("cpu")
 LIMIT = 60
 GRAPHS = {
-    "random": canonical(random_graph(5, 150, moves=ALL_MOVES)),
-    "mixed": canonical(mixed(150)),
-    "transformer": normal_form(transformer(6, 16, 16, 2)),
+    "random": lambda: canonical(random_graph(5, 150, moves=ALL_MOVES)),
+    "mixed": lambda: canonical(mixed(150)),
+    "transformer": lambda: normal_form(transformer(6, 16, 16, 2)),
 }
 
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_slices_are_all_of_a_graph_in_order_and_keep_to_the_limit(name: str) -> None:
-    graph = GRAPHS[name]
+    graph = GRAPHS[name]()
     supernodes = supernodes_of(graph)
     found = slices(supernodes, Structures(graph), LIMIT)
     assert found[0].first == 0 and found[-1].last == len(supernodes.items) and len(found) > 1
@@ -86,7 +86,7 @@ def test_a_slice_is_told_from_one_that_reads_constants() -> None:
 
 
 def test_some_supernodes_alone_are_planned_as_a_graph_that_reads_the_others() -> None:
-    graph = GRAPHS["transformer"]
+    graph = GRAPHS["transformer"]()
     supernodes = supernodes_of(graph)
     for part in slices(supernodes, Structures(graph), LIMIT):
         some = supernodes.between(part.first, part.last)
@@ -148,6 +148,6 @@ def test_where_a_slice_has_no_plan_one_of_those_that_were_given_serves(
 ) -> None:
     monkeypatch.setattr(untuned, "WHOLE_NODES", 20)
     monkeypatch.setattr(untuned, "least_groups", lambda *args, **options: None)
-    graph = GRAPHS["transformer"]
+    graph = GRAPHS["transformer"]()
     ruled, fewer = (baseline_plan(graph, name)[0] for name in ("unfused", "inductor"))
     assert untuned.expected_plan(graph, ruled, [fewer], CPU.space, PEAKS) == fewer

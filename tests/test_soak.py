@@ -9,13 +9,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from seeds import seeds
-from tuning_records import WORKLOAD, filled
 
 from autofuse.errors import AutofuseError
 from benchmarks.soak import compilers, disks, kills, run, writers
 from benchmarks.soak.ledger import acknowledged, damage, lost, measured_twice, rows
 from benchmarks.soak.types import Kind, Round
+from tests.support.seeds import seeds
+from tests.support.tuning_records import WORKLOAD, filled
 from tuning_db import Store
 
 (SEED,) = seeds(1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from seeds import seeds
 
 from autofuse.errors import AutofuseError
 from benchmarks.soak import fleet
 from benchmarks.soak.toy_units import Interval, toy_us, workload_of
+from tests.support.seeds import seeds
 
 (SEED,) = seeds(1)
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from seeds import seeds
-from tuning_records import ENV, kernel
 
 from benchmarks.soak import planners, shared
 from benchmarks.soak.simulated import SimulatedRun
+from tests.support.seeds import seeds
+from tests.support.tuning_records import ENV, kernel
 from tuning_db import Store
 
 (SEED,) = seeds(1)

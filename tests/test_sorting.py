@@ -5,11 +5,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from emulation import library_of, one_kernel, run_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
-from jax_check import check
 
 import autofuse
 from autofuse import xp
@@ -30,6 +28,8 @@ from autofuse.ops.spec import sampled
 from autofuse.plan.fusion.groups import group_of
 from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig
+from tests.support.emulation import library_of, one_kernel, run_kernel
+from tests.support.jax_check import check
 
 ODD = (1.5, -0.0, np.nan, 0.0, np.inf, -np.inf, 1.5, -np.nan, -2.0, 0.0)
 WAYS = ("runs", "ranks")

@@ -8,7 +8,6 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from made_up_space import LAUNCHES, made_up_space
 
 from autofuse.cost.bounds import NOMINAL
 from autofuse.graph.builder import GraphBuilder
@@ -28,6 +27,7 @@ from benchmarks.spaces import (
     save,
 )
 from search_spaces import FusionSpace
+from tests.support.made_up_space import LAUNCHES, made_up_space
 
 SPACES = Path(__file__).parent / "data" / "spaces"
 

@@ -8,39 +8,28 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batching import Case, failures
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_eval import run
-from stencils import STEPS, chain
-from unrolled_plans import fused
 
-import autofuse
-from autofuse import spec, xp
-from autofuse.graph.canonical import canonical
+from autofuse import xp
 from autofuse.graph.types import Graph
 from autofuse.kernel.ir.types import Kernel, Loop, statements
 from autofuse.kernel.lower import lower
-from autofuse.kernel.passes import drop_dead, nest_lanes, split_lanes, unswitch_lanes, verify
+from autofuse.kernel.passes import nest_lanes, split_lanes, unswitch_lanes
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.positions import as_index
 from autofuse.ops.scalar import Call, Lit, Sym
 from autofuse.plan.types import Candidate, LaunchConfig
-
-
-def passed(kernel: Kernel) -> Kernel:
-    for step in (nest_lanes, split_lanes, unswitch_lanes, drop_dead):
-        kernel = verify(step(kernel))
-    return kernel
+from tests.support.batching import Case, failures
+from tests.support.kernel_eval import run
+from tests.support.split_lanes import passed, traced
+from tests.support.stencils import STEPS, chain
+from tests.support.unrolled_plans import fused
 
 
 def lowered(graph: Graph, tile: int = 1024) -> Kernel:
     return lower(graph, LaunchConfig.of(tile=tile))
-
-
-def traced(fn: Any, *shape: int) -> Graph:
-    return canonical(autofuse.trace(lambda x: {"y": fn(x)}, spec(shape)))
 
 
 def body(kernel: Kernel) -> str:

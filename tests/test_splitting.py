@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulation import OneKernel, library_of, run_kernel
 
 from autofuse import trace
 from autofuse.backends.codes import group_code
 from autofuse.backends.cpu import backend as cpu
-from autofuse.backends.cuda.devices import DEFAULT_TARGET
-from autofuse.backends.cuda.program import unit_of
 from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph, Value
-from autofuse.kernel.lower import extract
-from autofuse.plan.program.schedule import Ref, Run, schedule
-from autofuse.plan.program.splitting import HalfOfGroup, splitting_of
+from autofuse.plan.program.schedule import Run, schedule
+from autofuse.plan.program.splitting import splitting_of
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig, Setting
 from search_spaces.splits import busiest, split_options, split_time, tail_options
 from search_spaces.tile_facts import tile_facts
-from tests.batching import quick_library
-from tests.tile_programs import program, whole
+from tests.support.batching import quick_library
+from tests.support.emulation import library_of, run_kernel
+from tests.support.splitting import on_gpu
+from tests.support.tile_programs import program, whole
 
 USUAL: dict[str, Setting] = {
     "impl": "loops", "micro": "4x24", "row_block": 32, "pack": True, "vector_bits": 256,
@@ -80,13 +78,6 @@ def test_the_code_of_a_split_group_is_that_of_both_kernels() -> None:
         for parts in (1, 2, 4)
     }
     assert len(codes) == 3
-
-
-def on_gpu(half: HalfOfGroup) -> OneKernel:
-    refs = tuple(Ref("in", k) for k in range(len(half.reads)))
-    outs = tuple(Ref("out", k) for k in range(len(half.writes)))
-    unit = unit_of(Run(half.graph, half.group, half.launch, refs, outs), DEFAULT_TARGET)
-    return OneKernel(half.graph, unit, extract(half.graph, half.group)[1])
 
 
 def test_both_kernels_are_right_on_a_gpu() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cli_tools import call_script
 
 from autofuse.backends.cpu import backend as cpu
 from benchmarks.sweep.cases import EXTENTS, SUBJECTS, THREAD_COUNTS, drawn
 from benchmarks.sweep.run import sweep
-from tests.seeds import seeds
+from tests.support.cli_tools import call_script
+from tests.support.seeds import seeds
 
 
 def test_a_sample_is_right() -> None:

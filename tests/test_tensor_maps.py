@@ -8,13 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulation import OneKernel, library_of, one_kernel
-from mma_cases import GROUP_MICRO, launch, program
-from planted import all_are_seen, body
-from seeds import seeds
-from test_mma import LAYOUTS, difference
-from test_wgmma import grouped
-from tile_programs import whole
 
 from autofuse import spec, trace
 from autofuse.backends.cuda.build import build_flags
@@ -30,6 +23,13 @@ from autofuse.kernel.text.dialects import CUDA
 from autofuse.ops.dtypes import DType
 from autofuse.plan.parameters import BYTE_GROUP_MMA, GROUP_MMA, HALF_MMA, MAPS, PINGPONG, Setting
 from search_spaces import CudaLaunchSpace
+from tests.support.emulation import OneKernel, library_of, one_kernel
+from tests.support.grouped_products import grouped
+from tests.support.mma_cases import GROUP_MICRO, launch, program
+from tests.support.mma_runs import LAYOUTS, difference
+from tests.support.planted import all_are_seen, body
+from tests.support.seeds import seeds
+from tests.support.tile_programs import whole
 
 # Programs of which both operands, one, or none are copied in boxes.
 BOTH = (*LAYOUTS, "batch", "batch inside", "epilogue", "gated", "shared right", "result turned")

@@ -16,7 +16,6 @@ from autofuse import trace
 from autofuse.backends.cpu import backend as cpu
 from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.canonical import canonical
-from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph
 from autofuse.kernel.ir.emit import LoweringError
 from autofuse.kernel.ir.types import Local, TileProduct, Transpose, statements
@@ -25,7 +24,7 @@ from autofuse.kernel.passes import C_PASSES, run_passes
 from autofuse.kernel.text.c.tile import tile_text
 from autofuse.ops import index as ix
 from autofuse.plan.fusion.legality import Refusal, check_group
-from autofuse.plan.parameters import DOT, MICRO, PRODUCT, ROW_BLOCK, LaunchConfig
+from autofuse.plan.parameters import DOT, MICRO, PRODUCT, ROW_BLOCK
 from autofuse.plan.schedules.tiles import row_scratch, tiles_of
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
 from search_spaces import CpuLaunchSpace
@@ -33,47 +32,11 @@ from search_spaces.cpu_tiles import ORDER, REGISTERS, STREAMED, tile_options
 from search_spaces.launch import first_option
 from search_spaces.tile_cost import Machine
 from search_spaces.tile_facts import tile_facts
-from tests.batching import quick_library
-from tests.tile_programs import PROGRAMS, layer_norm, program, whole
+from tests.support.batching import quick_library
+from tests.support.tile_launches import SETTINGS, error, kernel_statements, launch_of
+from tests.support.tile_programs import PROGRAMS, layer_norm, program, whole
 
 TOLERANCE = {"f32": 2e-5, "f64": 1e-12, "f16": 2e-3, "bf16": 2e-2}
-SETTINGS = st.fixed_dictionaries(
-    {
-        "micro": st.sampled_from(MICRO.choices),
-        "row_block": st.sampled_from((8, 20, 128)),
-        "column_block": st.sampled_from((0, 64)),
-        "term_block": st.sampled_from((0, 32)),
-        "pack": st.booleans(),
-        "pack_left": st.booleans(),
-        "split": st.sampled_from((1, 2)),
-        "dot": st.booleans(),
-        "across": st.booleans(),
-        "stage": st.booleans(),
-        "vector_bits": st.sampled_from((512, 256)),
-        "threads": st.sampled_from((1, 2)),
-    }
-)
-
-
-def launch_of(**chosen: int | str | bool) -> LaunchConfig:
-    plain: dict[str, int | str | bool] = {
-        "threads": 1, "impl": "loops", "micro": "6x64", "row_block": 128, "pack": True,
-        "stage": True,
-    }  # fmt: skip
-    return LaunchConfig.of(**{**plain, **chosen})
-
-
-def error(graph: Graph, launch: LaunchConfig, level: str = "-O1") -> float:
-    """The largest error of the whole graph as one kernel, against the float64 reference and its
-    largest element."""
-    candidate = Candidate(FusionPlan((whole(graph),)), (launch,))
-    inputs = random_inputs(graph, 3)
-    found = quick_library(graph, candidate, level).run(inputs)
-    errors = [0.0]
-    for got, want in zip(found, evaluate(graph, inputs), strict=True):
-        apart = np.abs(got.astype(np.float64) - want)
-        errors.append(float(np.max(apart) / max(1.0, float(np.max(np.abs(want))))))
-    return max(errors)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -288,11 +251,6 @@ def test_register_tiles_fit_the_registers(bits: int, rows: int, columns: int) ->
         # One row's sums take the right operand from memory.
         loaded = vectors if high > 1 else 1
         assert high * vectors + loaded + 1 <= REGISTERS[bits]
-
-
-def kernel_statements(graph: Graph, **chosen: int | str | bool) -> list[object]:
-    group, _ = extract(graph, whole(graph))
-    return list(statements(lower(group, launch_of(**chosen)).body))
 
 
 def test_an_operand_that_can_be_read_as_it_lies_is_not_copied() -> None:

@@ -11,8 +11,8 @@ from autofuse.graph.canonical import canonical
 from autofuse.kernel.ir.types import Local
 from autofuse.kernel.lower import extract
 from search_spaces import CpuLaunchSpace
-from tests.test_tile import kernel_statements, launch_of
-from tests.tile_programs import program, whole
+from tests.support.tile_launches import kernel_statements, launch_of
+from tests.support.tile_programs import program, whole
 
 
 def test_no_row_of_a_product_is_kept_that_only_goes_on_column_by_column() -> None:

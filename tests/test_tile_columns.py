@@ -13,9 +13,9 @@ from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.canonical import canonical
 from autofuse.plan.types import Candidate, FusionPlan
 from search_spaces import CpuLaunchSpace
-from tests.batching import Case, failures
-from tests.test_tile import launch_of
-from tests.tile_programs import Program, whole
+from tests.support.batching import Case, failures
+from tests.support.tile_launches import launch_of
+from tests.support.tile_programs import Program, whole
 
 
 def convolved(x: Any, w: Any) -> Any:

@@ -8,9 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from emulation import OneKernel, library_of, one_kernel, run_kernel
-from made_loops import loop
-from test_passes import text
 
 from autofuse import spec, trace
 from autofuse.backends.cuda.devices import TARGETS
@@ -53,6 +50,9 @@ from autofuse.plan.fusion.groups import group_of, is_source
 from autofuse.plan.parameters import LaunchSettingError
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces import CudaLaunchSpace
+from tests.support.emulation import OneKernel, library_of, one_kernel, run_kernel
+from tests.support.kernel_texts import text
+from tests.support.loop_kernels import loop
 
 F32, I64 = DType.F32, DType.I64
 Shape = tuple[int, ...]

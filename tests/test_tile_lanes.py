@@ -21,8 +21,8 @@ from autofuse.plan.parameters import MICRO, LaunchConfig
 from autofuse.plan.types import Candidate, FusionPlan
 from search_spaces import CpuLaunchSpace
 from search_spaces.launch import first_option
-from tests.batching import quick_library
-from tests.tile_programs import whole
+from tests.support.batching import quick_library
+from tests.support.tile_programs import whole
 
 LAST = ("mkb,knb->mnb", "kmb,nkb->nmb", "mkb,nkb->mnb", "kmb,knb->nmb")
 MIXED = ("bmk,bkn->mnb", "mkb,knb->bmn", "kmb,bkn->nmb", "mk,knb->mnb", "mbk,kbn->mbn")

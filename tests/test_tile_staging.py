@@ -32,8 +32,8 @@ from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.schedules.pairs import TILE_TERMS
 from autofuse.plan.schedules.tiles import tiles_of
 from autofuse.plan.types import LaunchConfig
-from tests.kernel_eval import run
-from tests.tile_programs import whole
+from tests.support.kernel_eval import run
+from tests.support.tile_programs import whole
 
 ROWS, TERMS, COLUMNS, ROOM = 11, 37, 13, 4096
 # What `kernel_eval` finds in memory that nobody has written.

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")  # an extra of its own
 
 from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402 - after torch
 
-from tests.torch_contract import CASES  # noqa: E402 - after torch
+from tests.support.torch_contract import CASES  # noqa: E402 - after torch
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,6 @@ import pytest
 
 torch = pytest.importorskip("torch")  # an extra of its own
 
-from fake_streams import NativeLaunches  # noqa: E402 - after torch
 from torch import nn  # noqa: E402 - after torch
 from torch._subclasses import FakeTensorMode  # noqa: E402 - after torch
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402 - after torch
@@ -36,6 +35,7 @@ from autofuse.interop.torch.islands import Cut  # noqa: E402 - after torch
 from autofuse.interop.torch.options import options_of  # noqa: E402 - after torch
 from autofuse.torch import explain  # noqa: E402 - after torch
 from benchmarks.dry import DryDriver, dry_run  # noqa: E402 - after torch
+from tests.support.fake_streams import NativeLaunches  # noqa: E402 - after torch
 
 EMULATED = {"device": "cuda-emulated"}
 

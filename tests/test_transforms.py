@@ -10,13 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_cuda import FakeDriver
-from fake_cufft import FakeCufft
 
 import autofuse
-from autofuse.backends.ccompiler import compile_program
 from autofuse.backends.cpu import pocketfft
-from autofuse.backends.cpu.backend import kernel_code, lacking, program
+from autofuse.backends.cpu.backend import kernel_code, lacking
 from autofuse.backends.cuda.build import cuda_artifact
 from autofuse.backends.cuda.cufft import CufftError, CufftPlan
 from autofuse.backends.cuda.driver import CupyDriver
@@ -43,6 +40,9 @@ from autofuse.plan.fusion.legality import check_group
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, Refusal
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace
 from search_spaces.launch import first_option
+from tests.support.batching import Case, build
+from tests.support.fake_cuda import FakeDriver
+from tests.support.fake_cufft import FakeCufft
 
 KINDS = ("fft", "ifft", "rfft", "irfft")
 # Numbers along each axis, and which of them is transformed.
@@ -80,16 +80,16 @@ def close(found: np.ndarray, wanted: np.ndarray) -> None:
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
 @pytest.mark.parametrize("kind", KINDS)
 def test_pocketfft_and_the_definition_are_the_reference(kind: str, dtype: DType) -> None:
-    for numbers, axis in CASES:
-        graph = transform(kind, numbers, axis, dtype)
-        inputs = random_inputs(graph, 3)
-        (wanted,) = evaluate(graph, inputs)
-        for launch in (LIBRARY, LaunchConfig.of(threads=1)):
-            made = compile_program(program(graph, alone(graph, launch))).artifact
-            with load(made) as plan:
-                (found,) = plan.run(inputs)
-            assert found.dtype == dtype.numpy
-            close(found, wanted)
+    graphs = [transform(kind, numbers, axis, dtype) for numbers, axis in CASES]
+    launches = (LIBRARY, LaunchConfig.of(threads=1))
+    cases = [Case(graph, alone(graph, launch), "") for graph in graphs for launch in launches]
+    for case, made in zip(cases, build(cases), strict=True):
+        inputs = random_inputs(case.graph, 3)
+        (wanted,) = evaluate(case.graph, inputs)
+        with load(made) as plan:
+            (found,) = plan.run(inputs)
+        assert found.dtype == dtype.numpy
+        close(found, wanted)
 
 
 @pytest.mark.parametrize("kind", KINDS)

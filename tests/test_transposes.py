@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulation import library_of, one_kernel, run_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,8 +24,9 @@ from autofuse.measure.check.compare import check, reference_of
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig
 from search_spaces import CpuLaunchSpace
 from search_spaces.launch import first_option
-from tests.batching import quick_library
-from tests.tile_programs import whole
+from tests.support.batching import quick_library
+from tests.support.emulation import library_of, one_kernel, run_kernel
+from tests.support.tile_programs import whole
 
 TURN = LaunchConfig.of(threads=1, tile=1024, transpose=True)
 ORDERS = ((1, 0), (0, 2, 1), (2, 0, 1), (1, 0, 2), (2, 1, 0), (1, 2, 0), (0, 3, 1, 2))

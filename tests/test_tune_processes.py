@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_tune import check_complete, measured_once, stored, toy, tune_toy
-from toy_device import HOLD_AT, workload
+
+from tests.support.toy_device import HOLD_AT, workload
+from tests.support.toy_tuning import check_complete, measured_once, stored, toy, tune_toy
 
 __all__ = ["toy"]  # a fixture
 HERE = Path(__file__).parent
@@ -24,7 +25,7 @@ def start(db: Path, strategy: str = "random", seed: int = 0) -> subprocess.Popen
     """A tuning process in a group of its own; it waits for its input before it is too far."""
     path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
-        [sys.executable, str(HERE / "toy_device.py"), str(db), strategy, str(seed)],
+        [sys.executable, str(HERE / "support" / "toy_device.py"), str(db), strategy, str(seed)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

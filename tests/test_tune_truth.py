@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from test_tune import after, toy, tune_toy
-from toy_device import TOY, toy_kind, workload
 
 from autofuse.backends.cpu import backend as cpu
 from autofuse.enumerate.enumeration import enumerate_groups
@@ -33,6 +31,8 @@ from autofuse.tuning.job.heartbeat import Heartbeat
 from autofuse.tuning.plans import baseline_candidate, baseline_plan
 from autofuse.tuning.result import Progress
 from search_spaces import CpuLaunchSpace
+from tests.support.toy_device import TOY, toy_kind, workload
+from tests.support.toy_tuning import after, toy, tune_toy
 from tuning_db import Store
 
 __all__ = ["toy"]  # a fixture

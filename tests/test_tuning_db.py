@@ -16,10 +16,19 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
-from tuning_records import ENV, WORKLOAD, event, failed, filled, measurement, result, timing
 
 from autofuse.errors import AutofuseError
 from autofuse.records import FailureKind, Proof, WorkloadRow
+from tests.support.tuning_records import (
+    ENV,
+    WORKLOAD,
+    event,
+    failed,
+    filled,
+    measurement,
+    result,
+    timing,
+)
 from tuning_db import DatabaseError, Store, default_url
 from tuning_db.models import Base
 from tuning_db.schema import HEAD, VERSION_TABLE, migration_config

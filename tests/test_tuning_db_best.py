@@ -8,10 +8,10 @@ from dataclasses import replace
 from threading import Barrier
 
 import pytest
-from databases import Databases
-from tuning_records import ENV, WORKLOAD, failed, filled, measurement, result
 
 from autofuse.records import Blame, Failure, FailureKind, Measurement
+from tests.support.databases import Databases
+from tests.support.tuning_records import ENV, WORKLOAD, failed, filled, measurement, result
 from tuning_db import DatabaseError, Store, stale_with_code
 from tuning_db.transfer import export_lines, import_lines
 

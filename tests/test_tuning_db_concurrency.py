@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-import tuning_records
-from tuning_records import ENV, WORKLOAD, filled, measurement
 
+from tests.support import tuning_records
+from tests.support.tuning_records import ENV, WORKLOAD, filled, measurement
 from tuning_db import DatabaseError, Store
 from tuning_db import sqlite as engine_module
 

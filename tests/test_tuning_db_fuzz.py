@@ -13,8 +13,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tuning_records import ENV, WORKLOAD, failed, filled, kernel, measurement
 
+from tests.support.tuning_records import ENV, WORKLOAD, failed, filled, kernel, measurement
 from tuning_db import DatabaseError, Store, lines
 from tuning_db.models import Base
 from tuning_db.salvage import Salvage

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import event as sql_event
-from tuning_records import (
+
+from autofuse.records import FailureKind, KernelMeasurement
+from tests.support.tuning_records import (
     ENV,
     failed_kernel,
     filled,
     kernel,
     timing,
 )
-
-from autofuse.records import FailureKind, KernelMeasurement
 from tuning_db import DatabaseError, Store, kernels
 
 NEWER_DRIVER = replace(ENV, stale=(("driver", "6"), ("power", "90")))

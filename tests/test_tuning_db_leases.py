@@ -6,9 +6,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from databases import Databases
-from tuning_records import ENV, WORKLOAD, failed, filled, kernel, measurement
-
+from tests.support.databases import Databases
+from tests.support.tuning_records import ENV, WORKLOAD, failed, filled, kernel, measurement
 from tuning_db import Store
 from tuning_db.compact import compact
 from tuning_db.transfer import export_lines, merge

@@ -13,7 +13,10 @@ import pytest
 from sqlalchemy import event as sql_event
 from sqlalchemy import text
 from sqlalchemy.orm import Session as Transaction
-from tuning_records import (
+
+from autofuse.records import FailureKind
+from benchmarks.postgres import Server, round_trips, running
+from tests.support.tuning_records import (
     ENV,
     WORKLOAD,
     event,
@@ -24,9 +27,6 @@ from tuning_records import (
     measurement,
     result,
 )  # fmt: skip
-
-from autofuse.records import FailureKind
-from benchmarks.postgres import Server, round_trips, running
 from tuning_db import DatabaseError, Store, engine, transactions
 from tuning_db.engine import database_url, url_name
 from tuning_db.errors import Unreachable

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from databases import Databases
-from tuning_records import ENV, WORKLOAD, failed, measurement, result
 
 from autofuse.records import Environment, Measurement, Settled, Verdict
+from tests.support.databases import Databases
+from tests.support.tuning_records import ENV, WORKLOAD, failed, measurement, result
 from tuning_db import Store
 from tuning_db.compact import compact
 from tuning_db.transfer import merge

@@ -8,9 +8,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from databases import Databases
-from tuning_records import ENV, WORKLOAD, event, filled, kernel, measurement, result
 
+from tests.support.databases import Databases
+from tests.support.tuning_records import ENV, WORKLOAD, event, filled, kernel, measurement, result
 from tuning_db import DatabaseError, Store
 from tuning_db.transfer import export_lines, import_lines
 

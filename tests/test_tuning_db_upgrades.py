@@ -10,11 +10,20 @@ from pathlib import Path
 
 import pytest
 from alembic import command
-from databases import Databases
 from sqlalchemy import text
-from tuning_records import ENV, WORKLOAD, event, failed, filled, kernel, measurement, result
 
 from autofuse.records import Blame, Failure, FailureKind, Proof, WorkloadRow
+from tests.support.databases import Databases
+from tests.support.tuning_records import (
+    ENV,
+    WORKLOAD,
+    event,
+    failed,
+    filled,
+    kernel,
+    measurement,
+    result,
+)
 from tuning_db import DatabaseError, Store
 from tuning_db import schema as schema_module
 from tuning_db.engine import database_url, upgrade

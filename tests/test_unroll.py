@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from batching import Case, failures
-from unrolled_plans import BODY, GRAPH, LOOP, TRIP, by, candidate, loop_group
 
 from autofuse.baselines import BASELINES
 from autofuse.commands.pictures import graph_svg
@@ -43,6 +41,8 @@ from autofuse.plan.types import (
 )
 from autofuse.tuning.evaluate import group_digests
 from search_spaces import FusionSpace
+from tests.support.batching import Case, failures
+from tests.support.unrolled_plans import BODY, GRAPH, LOOP, TRIP, by, candidate, loop_group
 
 # --- the graph ------------------------------------------------------------------------------
 

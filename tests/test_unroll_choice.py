@@ -9,9 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from batching import Case, failures
-from toy_device import LONG_S, QUICK, toy_kind
-from unrolled_plans import GRAPH, LOOP, TRIP, whole
 
 from autofuse.cost.bounds import NOMINAL
 from autofuse.devices import DEVICES
@@ -25,6 +22,9 @@ from autofuse.tuning.job.job import Job
 from autofuse.tuning.search.profiling import Kernels
 from search_spaces import CpuLaunchSpace, FusionSpace
 from search_spaces.fusion import unroll_factors
+from tests.support.batching import Case, failures
+from tests.support.toy_device import LONG_S, QUICK, toy_kind
+from tests.support.unrolled_plans import GRAPH, LOOP, TRIP, whole
 
 # --- inside one kernel ----------------------------------------------------------------------
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import test_emulator_plans as emulator
-from batching import Case, failures
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from unrolled_plans import candidate, fused
 
 from autofuse.backends.cuda.program import KernelLaunch, LoopAction, cuda_program
 from autofuse.baselines import BASELINES
@@ -29,6 +26,9 @@ from autofuse.plan.fusion.overwriting import overwrites
 from autofuse.plan.program.schedule import Copy, Repeat, Run, Schedule, Step, kernel_runs, schedule
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig
 from benchmarks.fuzz.random_plans import random_candidate
+from tests.support import emulated_plans
+from tests.support.batching import Case, failures
+from tests.support.unrolled_plans import candidate, fused
 
 ROWS, COLUMNS, PLACES = 6, 40, 5
 F32, I32 = DType.F32, DType.I32
@@ -121,7 +121,7 @@ def test_random_chains_of_updates_give_the_reference_result(batch: list[tuple[in
 @settings(max_examples=1, phases=ONCE)
 @given(st.lists(SEEDS, min_size=15, max_size=15, unique=True))
 def test_random_chains_of_updates_on_cuda(batch: list[tuple[int, int]]) -> None:
-    wrong = emulator.failures([emulator.on_cuda(case_of(*d), d[0]) for d in batch])
+    wrong = emulated_plans.failures([emulated_plans.on_cuda(case_of(*d), d[0]) for d in batch])
     assert not wrong, "\n".join(wrong)
 
 

@@ -5,11 +5,6 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from emulation import OneKernel, library_of, one_kernel
-from mma_cases import program
-from planted import all_are_seen, body, changed
-from test_mma import LAYOUTS, difference, made
-from tile_programs import whole
 
 from autofuse.backends.base import Source
 from autofuse.backends.cuda.build import build_flags, watched
@@ -34,18 +29,15 @@ from autofuse.plan.parameters import GROUP_MMA, HALF_MMA, LaunchSettingError, Se
 from benchmarks.sass import kernel_code
 from benchmarks.sass_tensor import BY_GROUP, decoded, generated, run_facts, square_product
 from search_spaces import CudaLaunchSpace
+from tests.support.emulation import library_of, one_kernel
+from tests.support.grouped_products import grouped
+from tests.support.mma_cases import program
+from tests.support.mma_runs import LAYOUTS, difference
+from tests.support.planted import all_are_seen, body, changed
+from tests.support.tile_programs import whole
 
 # BPT.TRAP.
 TRAP = 0x95C
-USUAL: dict[str, Setting] = {
-    "mma": GROUP_MMA, "threads": 384, "micro": "128x128", "row_block": 128, "column_block": 128,
-    "stages": 3,
-}  # fmt: skip
-
-
-def grouped(name: str, dtype: str = "bf16", sizes: tuple[int, int, int] = (136, 72, 264),
-            **settings: Setting) -> OneKernel:  # fmt: skip
-    return made(name, dtype, sizes, **{**USUAL, **settings})
 
 
 SETTINGS: tuple[dict[str, Setting], ...] = (

@@ -7,10 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from batching import Case, failures
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from while_programs import branched, counted, halved, nested, random_batch, vmapped
 
 import autofuse
 from autofuse import xp
@@ -27,6 +25,8 @@ from autofuse.simplify import normal_form
 from autofuse.tuning.plans import baseline_plan
 from autofuse.tuning.problem import default_candidate
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace, FusionSpace
+from tests.support.batching import Case, failures
+from tests.support.while_programs import branched, counted, halved, nested, random_batch, vmapped
 
 PROGRAMS = {
     "halved": halved(),

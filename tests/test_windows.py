@@ -1,7 +1,6 @@
 """Windows: tiles cover the graph once, cuts lie where little is live, the parts make one plan."""
 
 import pytest
-from random_graphs import random_graph
 
 from autofuse.cover import Measured, plan
 from autofuse.enumerate.enumeration import enumerate_groups
@@ -15,6 +14,7 @@ from autofuse.plan.fusion.legality import check_plan
 from autofuse.tuning.search.cover import cover_problem, plan_of_windows
 from autofuse.zoo.networks import transformer
 from benchmarks.planning import mixed
+from tests.support.random_graphs import random_graph
 
 GRAPHS = {
     "random": canonical(random_graph(5, 150)),

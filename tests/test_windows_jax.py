@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax_check import check
 
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax.jaxpr import from_jax
@@ -25,6 +24,7 @@ from autofuse.graph.composites.windows import (
 from autofuse.graph.reference import evaluate
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
+from tests.support.jax_check import check
 
 RNG = np.random.default_rng(3)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from xla_plans import F32, F64, Planned, inputs
 
 from autofuse.baselines.xla.shapes import reduction_kind
 from autofuse.graph.builder import GraphBuilder
 from autofuse.ops.dtypes import DType
+from tests.support.xla_plans import F32, F64, Planned, inputs
 
 
 def test_an_elementwise_chain_is_one_group() -> None:

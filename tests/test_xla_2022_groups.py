@@ -6,9 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
-from random_graphs import random_graph
-from seeds import seeds
-from xla_plans import F32, U32, Planned, inputs
 
 from autofuse.baselines.xla.flow import Flow
 from autofuse.baselines.xla.horizontal import horizontal_loop_fusion
@@ -21,6 +18,9 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Value
 from autofuse.plan.fusion.groups import reads
 from autofuse.plan.types import Candidate, LaunchConfig, candidate_from_json
+from tests.support.random_graphs import random_graph
+from tests.support.seeds import seeds
+from tests.support.xla_plans import F32, U32, Planned, inputs
 
 
 def independent(count: int, op: Callable[[GraphBuilder, Value], Value], n: int) -> Planned:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from xla_plans import F32, U32, Planned2026, inputs
 
 from autofuse.baselines.priority.planner import xla_2026
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.types import Value
 from autofuse.plan.fusion.legality import check_plan
+from tests.support.xla_plans import F32, U32, Planned2026, inputs
 
 PASS = "priority-fusion"
 LARGE = (4096, 4096)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from random_graphs import random_graph
-from seeds import seeds
-from xla_plans import F32, F64
 
 from autofuse.baselines import LAUNCH_RULES
 from autofuse.baselines.priority.facts import cycles
@@ -26,6 +23,9 @@ from autofuse.graph.types import Graph
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.zoo import zoo_graph
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace
+from tests.support.random_graphs import random_graph
+from tests.support.seeds import seeds
+from tests.support.xla_plans import F32, F64
 
 MANY = Launch(1000, 128)
 NS = 4  # ticks

@@ -6,8 +6,6 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from batching import Case, build, poisoned_run
-from test_emulator_plans import failures
 
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import random_inputs
@@ -18,6 +16,8 @@ from autofuse.tuning.plans import baseline_candidate, fused_candidate
 from autofuse.zoo import zoo_graph
 from search_spaces import CpuLaunchSpace
 from search_spaces.cuda import CudaLaunchSpace
+from tests.support.batching import Case, build, poisoned_run
+from tests.support.emulated_plans import failures
 
 NAMES = (
     "convnet_block", "depthwise_block", "attention_grouped", "attention_window", "attention_bias",

@@ -12,8 +12,8 @@ Written by `pytest tests/test_simplify.py --update-golden` from `autofuse/simpli
 A graph is rewritten by these rules until none applies, before its digest is taken, so that
 programs written differently share plans and times. `autofuse show GRAPH --simplify` prints what
 each rule did, and `--no-simplify` keeps a program as it is written. Every rule has its cases in
-`tests/simplify_cases.py` and the tables beside it; they are also held to the reference on NaN,
-infinities and zeros of both signs. The sign of a sum that is zero is nobody's to rely on.
+`tests/support/simplify_cases.py` and the tables beside it; they are also held to the reference on
+NaN, infinities and zeros of both signs. The sign of a sum that is zero is nobody's to rely on.
 """
 _REFUSED = """
 ## What is not done

@@ -1,0 +1,1 @@
+"""How large and how tangled the code is, room by room, and that it grows no worse."""
