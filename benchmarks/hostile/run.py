@@ -215,22 +215,29 @@ def _run_batch(
         os.close(reading)
         try:
             _batch(name, batch, seed, sound, writing)
+        except BaseException as error:  # told by name: the process ends whatever it is
+            ended = f"{type(error).__name__}: {error}"[:_SHOWN]
+            os.write(writing, json.dumps({"ended": ended}).encode() + b"\n")
         finally:
             os._exit(0)
     os.close(writing)
-    begun, done = None, batch.start
+    begun, done, ended = None, batch.start, ""
     with os.fdopen(reading, "rb") as told:
         for text in told:
             data = json.loads(text)
             if "begins" in data:
                 begun = data["begins"]
                 continue
+            if "ended" in data:
+                ended = data["ended"]
+                continue
             begun, done = None, data["number"] + 1
             _note(name, data, seed, sound, keep, tally, seen)
     _, status = os.waitpid(child, 0)
     if begun is not None:
         code = os.waitstatus_to_exitcode(status)
-        data = {"number": begun, "found": f"the process ended ({code})", "s": 0.0, "mib": 0}
+        found = f"the process ended ({ended or code})"
+        data = {"number": begun, "found": found, "s": 0.0, "mib": 0}
         _note(name, data, seed, sound, keep, tally, seen)
         return int(begun) + 1
     return done if done > batch.start else batch.stop
