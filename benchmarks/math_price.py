@@ -1,5 +1,5 @@
-"""What it costs that kernels keep arithmetic as it is written: zoo workloads tuned in both ways, and
-both plans timed in turns."""
+"""What it costs that kernels keep arithmetic as it is written: zoo workloads tuned in both ways,
+and both plans timed in turns."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A plan that was tuned on another device of the kind, for a graph that was never tuned here.
 
-Plans move well between devices (see `docs/rooms/tuning.md`), but nothing that was measured there holds
-here: a borrowed plan is built and checked against the float64 reference before it is served, and
-is never shown with a time.
+Plans move well between devices (see `docs/rooms/tuning.md`), but nothing that was measured there
+holds here: a borrowed plan is built and checked against the float64 reference before it is served,
+and is never shown with a time.
 """
 
 from __future__ import annotations
