@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from autofuse.frontends.torch.export import from_torch
     from autofuse.graph.types import Graph as Graph
     from autofuse.interop.jax.jit import jax_jit
+    from autofuse.interop.jax.patch import jax_patch
     from autofuse.interop.loading import load
     from autofuse.plan.networks import plan_to_networkx, to_networkx
     from autofuse.serving.bundle import open_bundle
@@ -39,6 +40,7 @@ __all__ = [
     "from_jax",
     "from_torch",
     "jax_jit",
+    "jax_patch",
     "load",
     "open_bundle",
     "plan_to_networkx",
@@ -63,6 +65,7 @@ _SOURCES: dict[str, tuple[str, str | None]] = {
     "from_jax": ("autofuse.frontends.jax.jaxpr", "from_jax"),
     "from_torch": ("autofuse.frontends.torch.export", "from_torch"),
     "jax_jit": ("autofuse.interop.jax.jit", "jax_jit"),
+    "jax_patch": ("autofuse.interop.jax.patch", "jax_patch"),
     "load": ("autofuse.interop.loading", "load"),
     "open_bundle": ("autofuse.serving.bundle", "open_bundle"),
     "plan_to_networkx": ("autofuse.plan.networks", "plan_to_networkx"),

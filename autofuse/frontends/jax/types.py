@@ -92,6 +92,12 @@ def jax_module() -> Any:
         raise AutofuseError("the jax front end needs jax: pip install autofuse[jax]") from error
 
 
+def plain_jit() -> Any:
+    """`jax.jit` as JAX has it, also while `jax_patch` stands in its place."""
+    jit = jax_module().jit
+    return getattr(jit, "of_jax", jit)
+
+
 def is_key(aval: Any) -> bool:
     """Whether a jax value is an array of typed keys."""
     jax = jax_module()

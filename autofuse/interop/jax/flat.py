@@ -10,7 +10,7 @@ import numpy as np
 
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax.jaxpr import from_jax
-from autofuse.frontends.jax.types import as_graph, is_key, jax_module
+from autofuse.frontends.jax.types import as_graph, is_key, jax_module, plain_jit
 from autofuse.graph.types import Graph
 
 # The only keys that graphs know.
@@ -50,7 +50,7 @@ def flat_call(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
     leaves, tree = trees.tree_flatten((tuple(args), kwargs))
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.Array | np.ndarray)]
 
-    @jax.jit  # type: ignore[untyped-decorator]  # jax has no types here
+    @plain_jit()  # type: ignore[untyped-decorator]  # jax has no types here
     def called(*arrays: Any) -> Any:
         given = dict(zip(places, arrays, strict=True))
         mixed = [given.get(i, leaf) for i, leaf in enumerate(leaves)]

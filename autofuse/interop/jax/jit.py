@@ -12,7 +12,7 @@ from typing import Any, overload
 
 from autofuse.devices import device_named
 from autofuse.errors import AutofuseError, GraphError
-from autofuse.frontends.jax.types import is_as_graph, jax_module
+from autofuse.frontends.jax.types import is_as_graph, plain_jit
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
 from autofuse.interop.jax.flat import FlatCall, flat_call, type_of
@@ -61,10 +61,10 @@ class JaxFunction:
     """What `jax_jit` makes of a function: call it as you would call `jax.jit(fn)`."""
 
     def __init__(self, fn: Callable[..., Any], serving: Serving, **jit_options: Any) -> None:
-        jax = jax_module()
+        jit = plain_jit()
         update_wrapper(self, fn)
         self._fn, self._serving = fn, serving
-        self._jit = partial(jax.jit, **jit_options)
+        self._jit = partial(jit, **jit_options)
         self._name = getattr(fn, "__name__", type(fn).__name__)
         self._plans: dict[str, CompiledPlan] = {}
         self._planning = threading.Lock()
@@ -108,14 +108,18 @@ class JaxFunction:
         try:
             graph = call.graph()
         except GraphError as error:
-            if not self._serving.fallback:
-                raise
-            text = f"'{self._name}' is left to jax.jit, without autofuse: {error}"
-            warnings.warn(text, RuntimeWarning, stacklevel=1)
+            self._leave(error)
             return call.whole(call.flat(*call.arrays))
         types = tuple(map(type_of, call.arrays))
         served = Served(call.flat, types, call.results, self._named_plan, self._name, graph)
         return call.whole(served(*call.arrays))
+
+    def _leave(self, error: AutofuseError) -> None:
+        """JAX runs what no plan can serve, if that was asked for; else raises the error."""
+        if not self._serving.fallback:
+            raise error
+        text = f"'{self._name}' is left to jax.jit, without autofuse: {error}"
+        warnings.warn(text, RuntimeWarning, stacklevel=1)
 
     def _plan(self, graph: Graph) -> CompiledPlan:
         return self._named_plan(graph, self._name)

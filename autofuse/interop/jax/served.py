@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from autofuse.errors import GraphError
 from autofuse.frontends.jax.jaxpr import from_jax
-from autofuse.frontends.jax.types import as_graph, jax_module
+from autofuse.frontends.jax.types import as_graph, jax_module, plain_jit
 from autofuse.graph.types import Graph
 from autofuse.interop.jax.ffi import plan_call
 from autofuse.interop.jax.flat import unworded, word_type, words
@@ -63,9 +63,7 @@ class Served:
 
     def eager(self) -> Callable[..., list[Any]]:
         """`computed` as a program of its own."""
-        found: Callable[..., list[Any]] = self._kept(
-            "eager", lambda: jax_module().jit(self.computed)
-        )
+        found: Callable[..., list[Any]] = self._kept("eager", lambda: plain_jit()(self.computed))
         return found
 
     def batched(self, axes: tuple[int | None, ...], size: int) -> Served:
