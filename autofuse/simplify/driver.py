@@ -62,7 +62,9 @@ class _Driver:
     def __init__(self, allowed: Callable[[Simplification], bool]) -> None:
         self._allowed = allowed
         self._steps: list[Rewrite] = []
-        self._done: set[Graph] = set()
+        # Bodies that no rule changes any more, each under itself: one object for equal ones, which
+        # are compared by identity then.
+        self._done: dict[Graph, Graph] = {}
         self._rules: dict[str, tuple[Simplification, ...]] = {}
 
     def run(self, graph: Graph, trip: int, scope: tuple[str, ...]) -> Simplified:
@@ -70,10 +72,11 @@ class _Driver:
         first = len(self._steps)
 
         def body_of(body: Graph, its_trip: int) -> Graph:
-            if body not in self._done:
-                body = self.run(body, its_trip, (*scope, "loop")).graph
-                self._done.add(body)
-            return body
+            known = self._done.get(body)
+            if known is None:
+                known = self.run(body, its_trip, (*scope, "loop")).graph
+                self._done[known] = known
+            return known
 
         draft = Draft(graph, body_of, trip)
         left = _MOST * (len(graph.nodes) + 16)

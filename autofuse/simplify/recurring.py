@@ -47,31 +47,42 @@ def _pairs(loop: LoopParts) -> Iterator[tuple[Value, Value]]:
     """Values worth carrying and what they are in the next iteration, those nearest to the results
     first."""
     body = loop.body
-    states = {v.node for v in loop.states}
     largest = max((body.type_of(v).size for v in loop.states), default=0)
     places = body.type_of(loop.states[0]).shape if not loop.counted else ()
+    needed, number = _needed(body), 1 << body.inputs[0]
+    states = sum(1 << v.node for v in loop.states)
+    alike: dict[object, list[int]] = {}
     for i in reversed(range(len(body.nodes))):
         node, now = body[i], Value(i)
+        later = alike.setdefault((node.op, node.attrs, node.types), [])
         kind = node.types[0]
-        if len(node.types) > 1 or kind.size > largest or kind.shape[: len(places)] != places:
-            continue
-        needed = reached(body, [now])
-        if not needed & states or body.inputs[0] in needed or not _is_worth(body, needed, now):
-            continue
-        same = (n for n in range(i + 1, len(body.nodes)) if _looks_alike(body, n, i))
-        for other in same:
-            if is_alike(loop, Value(other), now):
-                yield now, Value(other)
+        fits = len(node.types) == 1 and kind.size <= largest and kind.shape[: len(places)] == places
+        follows = needed[i] & states and not needed[i] & number
+        if later and fits and follows and _is_worth(body, needed[i], now):
+            for other in reversed(later):
+                if is_alike(loop, Value(other), now):
+                    yield now, Value(other)
+        later.append(i)
 
 
-def _looks_alike(body: Graph, a: int, b: int) -> bool:
-    first, second = body[a], body[b]
-    return (first.op, first.attrs, first.types) == (second.op, second.attrs, second.types)
+def _needed(body: Graph) -> list[int]:
+    """Of each node the nodes that it depends on, itself included, as bits by their numbers."""
+    found: list[int] = []
+    for i, node in enumerate(body.nodes):
+        bits = 1 << i
+        for v in node.inputs:
+            bits |= found[v.node]
+        found.append(bits)
+    return found
 
 
-def _is_worth(body: Graph, needed: set[int], value: Value) -> bool:
-    flops = sum(body[i].spec.flops(body.call(i)) for i in needed)
-    return flops >= WORTH_FLOPS * body.type_of(value).size
+def _is_worth(body: Graph, needed: int, value: Value) -> bool:
+    wanted, flops = WORTH_FLOPS * body.type_of(value).size, 0.0
+    while needed and flops < wanted:
+        i = needed.bit_length() - 1
+        needed ^= 1 << i
+        flops += body[i].spec.flops(body.call(i))
+    return flops >= wanted
 
 
 def _begun(draft: Draft, loop: LoopParts, now: Value) -> Value | None:
