@@ -15,7 +15,7 @@ import pytest
 from autofuse.backends import ccompiler, toolchain
 from autofuse.backends.base import CompileError, CompilerMissing, LaunchError, Program, Source
 from autofuse.backends.cache import BuildCache, CacheError, private_directory
-from autofuse.backends.ccompiler import BuildStep, compile_program
+from autofuse.backends.ccompiler import BuildStep, compile_objects, compile_program
 from autofuse.backends.cpu.fingerprint import cpu_environment
 from autofuse.backends.library import ArrayError, load
 from autofuse.backends.machine import last_level_cache_bytes
@@ -104,6 +104,27 @@ def test_parts_are_compiled_once_whatever_they_are_compiled_with(tmp_path: Path)
     for name in units:
         (cache.root / name).unlink()
     assert load(compile_program(parts(1, 3), cache).artifact).bind((), ())() == 4
+
+
+def test_parts_of_several_programs_are_compiled_together(tmp_path: Path) -> None:
+    cache, rounds = BuildCache(tmp_path), [parts(1, 2), parts(1, 3), parts(1, 4)]
+    compile_objects(rounds, parallel=1, cache=cache)
+    objects = len([*cache.root.glob("*.o")])
+    assert objects == 1 + len(rounds), "one unit of all parts, and an entry each"
+    for each, wanted in zip(rounds, (3, 4, 5), strict=True):
+        built = compile_program(each, cache)
+        assert built.cached_objects == 3, "only the library is made"
+        assert load(built.artifact).bind((), ())() == wanted
+    assert len([*cache.root.glob("*.o")]) == objects
+
+
+def test_a_part_that_does_not_compile_is_told_by_its_own_program(tmp_path: Path) -> None:
+    cache = BuildCache(tmp_path)
+    broken = program(ADD, "void add(", inputs=(VECTOR, VECTOR), outputs=(VECTOR,))
+    compile_objects([parts(1, 2), broken], cache=cache)
+    assert load(compile_program(parts(1, 2), cache).artifact).bind((), ())() == 3
+    with pytest.raises(CompileError):
+        compile_program(broken, cache)
 
 
 def test_what_is_compiled_by_itself_begins_first(

@@ -116,6 +116,27 @@ def compile_program(
     )
 
 
+def compile_objects(
+    programs: Sequence[Program], timeout_s: float = math.inf, parallel: int = 2,
+    cache: BuildCache | None = None,
+) -> None:  # fmt: skip
+    """Compile what several programs are made of in units that they share, for builds that follow:
+    a compiler starts, and reads the head of a kernel, once for many. What fails is told by the
+    build that needs it. Raises CompilerMissing."""
+    end = time.perf_counter() + timeout_s
+    sources = dict.fromkeys(source for program in programs for source in program.sources)
+    compiler, store = find_compiler(), cache or BuildCache()
+    missing = [s for s in sources if _known_object(store, _key(compiler, s, None)) is None]
+    workers = max(1, min(parallel, len(missing), usable_cores()))
+
+    def compiled(unit: tuple[Source, ...]) -> None:
+        with suppress(CompileError):
+            _compile_unit(compiler, unit, store, end, None)
+
+    with building("programs"), ThreadPoolExecutor(workers) as pool:
+        list(pool.map(compiled, _units(missing, workers)))
+
+
 def _key(compiler: Compiler, source: Source, target: CpuTarget | None) -> str:
     """What names the object code of a source, whichever unit it was compiled in."""
     isa = isa_digest() if target is None else target.isa

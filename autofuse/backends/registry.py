@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from autofuse.backends.base import Built, Runnable
-from autofuse.backends.ccompiler import compile_program
+from autofuse.backends.ccompiler import compile_objects, compile_program
 from autofuse.backends.codes import group_code, plan_code
 from autofuse.backends.cpu import backend as cpu
 from autofuse.backends.cpu.fingerprint import cpu_environment
@@ -39,6 +39,12 @@ class Build(Protocol):
     def __call__(self, program: Any, *, timeout_s: float = ...) -> Built[Any]: ...
 
 
+class Ahead(Protocol):
+    """What several programs are made of, for builds that follow."""
+
+    def __call__(self, programs: Sequence[Any], *, timeout_s: float = ...) -> None: ...
+
+
 def _always() -> None:
     """The hardware is always here."""
 
@@ -63,8 +69,9 @@ class Backend:
     its own. `modes` are the ways of issuing a plan that are timed, the device's own first.
     `kernel_code` gives the digest of one kernel's code (see `backends/codes.py`), `runtime` that of
     what is compiled into every plan. `uncallable` says in a sentence which library that a candidate
-    calls is not here, "" where none is missing. `math` is what kernels may do with arithmetic (see
-    `plan/arithmetic.py`)."""
+    calls is not here, "" where none is missing. `ahead` compiles what several programs are made of
+    better than one after another (None: there is no such way). `math` is what kernels may do with
+    arithmetic (see `plan/arithmetic.py`)."""
 
     name: str
     program: Callable[[Graph, Candidate], Any]
@@ -78,6 +85,7 @@ class Backend:
     kernel_code: Callable[[Run], str] = cpu.kernel_code
     runtime: Callable[[], str] = cpu.runtime_code
     uncallable: Callable[[Candidate], str] = cpu.lacking
+    ahead: Ahead | None = None
     math: str = DEFAULT_MATH
 
     def allows(self, launch: LaunchConfig) -> bool:
@@ -149,7 +157,9 @@ def emulated_backend(target: Target) -> Backend:
     )
 
 
-CPU_BACKEND = Backend("cpu", cpu.program, compile_program, cpu_environment, find_compiler)
+CPU_BACKEND = Backend(
+    "cpu", cpu.program, compile_program, cpu_environment, find_compiler, ahead=compile_objects
+)
 CUDA_BACKEND = Backend(
     "cuda",
     _for_running,

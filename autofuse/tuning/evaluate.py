@@ -6,8 +6,9 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from autofuse import faults
 from autofuse.backends.base import AnyArtifact, CompileError, CompilerMissing, Facts
@@ -186,12 +187,23 @@ class Evaluator:
         def built(candidate: Candidate) -> BuildResult:
             return build(self.backend, self.graph, candidate, room_s)
 
+        if self.backend.ahead is not None:
+            programs = [p for c in candidates if (p := self._program(c)) is not None]
+            with suppress(CompileError, CompilerMissing):
+                self.backend.ahead(programs, timeout_s=room_s)
         with ThreadPoolExecutor(usable_cores()) as pool:
             costs = [result.cost for result in pool.map(built, candidates)]
         seconds = time.perf_counter() - begun
         codegen = sum(cost.codegen for cost in costs) / usable_cores()
         self.spent += Cost(codegen=min(codegen, seconds), compile=max(seconds - codegen, 0.0))
         return seconds
+
+    def _program(self, candidate: Candidate) -> Any:
+        """Its text; None where there is none, which its build tells."""
+        try:
+            return self.backend.program(self.graph, candidate)
+        except Exception:  # a fault of ours too: whoever builds it tells
+            return None
 
     def profile(
         self, candidate: Candidate, limit_s: float, race: Race = NO_RACE

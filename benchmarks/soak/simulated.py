@@ -124,8 +124,9 @@ def _part(text: str) -> float:
 def simulated_kind(ledger: Path) -> DeviceKind:
     """The record that is the device; its runs are added to `ledger`."""
     backend = replace(
-        CPU_BACKEND, name=NAME, program=_program, build=_built, environment=lambda: ENVIRONMENT,
-        ready=lambda: None, kernel_code=lambda _: NAME, runtime=lambda: "", uncallable=lambda _: "",
+        CPU_BACKEND, name=NAME, program=_program, build=_built, ahead=None,
+        environment=lambda: ENVIRONMENT, ready=lambda: None,
+        kernel_code=lambda _: NAME, runtime=lambda: "", uncallable=lambda _: "",
     )  # fmt: skip
     hardware = Hardware(
         lambda: (DeviceUnit(f"{NAME}-{ledger.parent.name}"),), partial(SimulatedDevice, ledger),

@@ -72,7 +72,7 @@ def tune(
     rules = RulesAsked.of(asked.baselines)
     kind = timed_device(asked.device, asked.target, asked.math)
     if asked.build is not None:
-        kind = replace(kind, backend=replace(kind.backend, build=asked.build))
+        kind = replace(kind, backend=replace(kind.backend, build=asked.build, ahead=None))
     strategy_of(asked)  # before anything is opened
     stop, tell = asked.stop or (lambda: False), asked.progress or (lambda _: None)
     with Store.open(asked.db) as store:
