@@ -100,7 +100,7 @@ def test_layers_share_their_kernels_within_and_across_graphs(tmp_path: Path) -> 
         for graph in (few, more)
     )
     assert len(set(used)) <= 0.7 * len(used) and set(used) == set(again)
-    check_result(tune_exactly(db, few, search_gap=0.6, budget_s=120))
+    check_result(tune_exactly(db, few, search_gap=0.6, budget_s=60))
     before = kernel_rows(db)
     assert before and set(before.values()) == {1}
     check_result(tune_exactly(db, more, search_gap=0.6, budget_s=60))

@@ -37,7 +37,7 @@ def graph() -> Graph:
 
 def candidate(name: int, origin: str) -> Candidate:
     plan = FusionPlan((FusionGroup((1,), graph().outputs),))
-    return Candidate(plan, (LaunchConfig.of(tile=name),), ((),), origin)
+    return Candidate(plan, (LaunchConfig.of(tile=name),), origin)
 
 
 @dataclass

@@ -277,7 +277,7 @@ def test_without_the_library_there_is_no_code(no_onednn: None) -> None:
         codes(product(), CALLED)
     said = "oneDNN is not installed (pip install 'autofuse[onednn]')"
     assert cpu.lacking(candidate(product())) == said
-    inner = Candidate(FusionPlan(()), (LaunchConfig(),), ((CALLED,),))
+    inner = Candidate(FusionPlan(()), (LaunchConfig((), (CALLED,)),))
     assert cpu.lacking(inner) == said
     assert cpu.lacking(candidate(product(), LaunchConfig())) == ""
 

@@ -39,7 +39,7 @@ class Build(Protocol):
     def __call__(self, program: Any, *, timeout_s: float = ...) -> Built[Any]: ...
 
 
-class Ahead(Protocol):
+class BuildAhead(Protocol):
     """What several programs are made of, for builds that follow."""
 
     def __call__(self, programs: Sequence[Any], *, timeout_s: float = ...) -> None: ...
@@ -85,7 +85,7 @@ class Backend:
     kernel_code: Callable[[Run], str] = cpu.kernel_code
     runtime: Callable[[], str] = cpu.runtime_code
     uncallable: Callable[[Candidate], str] = cpu.lacking
-    ahead: Ahead | None = None
+    ahead: BuildAhead | None = None
     math: str = DEFAULT_MATH
 
     def allows(self, launch: LaunchConfig) -> bool:

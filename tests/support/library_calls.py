@@ -33,4 +33,4 @@ def whole(graph: Graph) -> FusionGroup:
 
 
 def candidate(graph: Graph, launch: LaunchConfig = CALLED) -> Candidate:
-    return Candidate(FusionPlan((whole(graph),)), (launch,), ((),))
+    return Candidate(FusionPlan((whole(graph),)), (launch,))
