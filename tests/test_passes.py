@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from importlib import import_module
 
 import pytest
@@ -20,8 +21,16 @@ from autofuse.kernel.ir.types import (
     Stmt,
     Store,
     Var,
+    statements,
 )
-from autofuse.kernel.passes import block_folds, drop_dead, fuse_lanes, lanes_inward, verify
+from autofuse.kernel.passes import (
+    block_folds,
+    drop_dead,
+    fuse_lanes,
+    lanes_inward,
+    stream_stores,
+    verify,
+)
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, Load, Sym, call
 from tests.support.kernel_texts import text
@@ -256,3 +265,16 @@ def test_verify_names_what_is_malformed(reason: str) -> None:
 def test_verify_refuses_lanes_without_a_grid() -> None:
     with pytest.raises(AssertionError):
         verify(Kernel("k", PARAMS, (lanes(lane, Store("out", lane, Lit(1.0, F32))),)))
+
+
+def test_loops_that_were_cut_from_one_stream_through_scratch_of_their_own() -> None:
+    """A transpose leaves what does not fill a block to a loop of the same lanes."""
+    first, later = Sym("l", I64, 40), Sym("l", I64, 30)
+    halves = (
+        lanes(first, Store("out", first, Load("x", first, F32))),
+        lanes(later, Store("out", call("add", num(40), later), Load("x", later, F32))),
+    )
+    streamed = stream_stores(replace(kernel(*halves), facts=(("stream", True),)))
+    verify(streamed)
+    names = [s.name for s in statements(streamed.body) if isinstance(s, Local)]
+    assert len(names) == len(set(names)) == 2

@@ -8,6 +8,7 @@ by the launch setting `stream`.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from autofuse.kernel.ir.types import (
@@ -45,6 +46,7 @@ def stream_stores(kernel: Kernel) -> Kernel:
 
 def _block(body: tuple[Stmt, ...], outs: dict[str, Param]) -> tuple[Stmt, ...]:
     done: list[Stmt] = []
+    lanes = Counter[str]()
     for stmt in body:
         if not isinstance(stmt, Loop):
             done.append(stmt)
@@ -52,7 +54,11 @@ def _block(body: tuple[Stmt, ...], outs: dict[str, Param]) -> tuple[Stmt, ...]:
             done.append(replace(stmt, body=_block(stmt.body, outs)))
         else:
             starts = _starts(stmt, outs)
-            done.extend(_rewrite(stmt, starts, outs) if starts else [stmt])
+            # Loops that were cut from one have its lanes' name.
+            name = stmt.var.name
+            again = f"{name}_{lanes[name]}" if lanes[name] else name
+            lanes[name] += 1
+            done.extend(_rewrite(stmt, starts, outs, again) if starts else [stmt])
     return tuple(done)
 
 
@@ -73,8 +79,9 @@ def _starts(loop: Loop, outs: dict[str, Param]) -> dict[str, Expr]:
     return starts
 
 
-def _rewrite(loop: Loop, starts: dict[str, Expr], outs: dict[str, Param]) -> list[Stmt]:
-    pieces = {name: f"{name}_{loop.var.name}" for name in starts}
+def _rewrite(loop: Loop, starts: dict[str, Expr], outs: dict[str, Param], lanes: str) -> list[Stmt]:
+    """`lanes` is a name for the loop's lanes that no other loop beside it has."""
+    pieces = {name: f"{name}_{lanes}" for name in starts}
     limit = loop.var.extent
     if not isinstance(loop.extent, Lit):
         assert limit is not None
