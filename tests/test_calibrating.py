@@ -48,7 +48,7 @@ def test_the_budget_begins_when_the_machine_is_calibrated_and_only_once(
 
     def budget(*given: object) -> Budget:
         order.append("budget")
-        return Budget(*given)  # type: ignore[arg-type]
+        return Budget(*given)
 
     monkeypatch.setitem(DEVICES, "toy", measuring(calibrate))
     monkeypatch.setattr(tuner, "Budget", budget)

@@ -25,7 +25,7 @@ def commands() -> list[str]:
     """The words of every command there is, those that others build on first."""
     tree = get_command(app)
     found: list[str] = []
-    for name, command in tree.commands.items():  # type: ignore[attr-defined]  # a group of commands
+    for name, command in tree.commands.items():
         inner = getattr(command, "commands", None)
         found += [name] if inner is None else [f"{name} {each}" for each in inner]
     return sorted(found, key=lambda name: (FIRST.index(name) if name in FIRST else 9, name))

@@ -53,7 +53,7 @@ def test_nothing_is_imported_before_it_is_needed(imported: str, without: tuple[s
 
 
 def test_a_command_is_loaded_once_and_only_when_asked_for() -> None:
-    commands = get_command(app).commands  # type: ignore[attr-defined]  # typer's group
+    commands = get_command(app).commands
     assert list(commands) == list(COMMANDS)
     assert commands["zoo"] is commands["zoo"]
     assert "nothing" not in commands

@@ -186,7 +186,7 @@ def test_a_kernel_is_rendered_once(
         seen.append(group)
         return lower(group, *rest)
 
-    monkeypatch.setattr(module, "lower", partial(counting, module.lower))  # type: ignore[attr-defined]  # both modules import it
+    monkeypatch.setattr(module, "lower", partial(counting, module.lower))
     backend.codes(graph, candidate)
     backend.codes(graph, candidate)
     backend.program(graph, candidate)

@@ -266,7 +266,7 @@ def test_blocks_that_wait_for_each_other_must_all_be_there(
     tmp_path: Path, driver: FakeDriver
 ) -> None:
     x, shape = on_device(driver, X), Geometry(driver.held, 256, cooperative=True)
-    arguments = SIMPLE[0].arguments  # type: ignore[union-attr]  # a launch
+    arguments = SIMPLE[0].arguments
     made = artifact(tmp_path, (LoopAction(2, 0, ((KernelLaunch("k_add", shape, arguments),), ())),))
     CudaPlan(made, driver).run([x])
     driver.held -= 1
@@ -324,7 +324,7 @@ def test_overlaps_are_found_without_comparing_all_with_all(driver: FakeDriver) -
     given, wanted = ([on_device(driver, X) for _ in range(count)] for _ in range(2))
     asked: list[object] = []
     pointer = driver.pointer
-    driver.pointer = lambda array: asked.append(array) or pointer(array)  # type: ignore[func-returns-value, method-assign]  # a spy
+    driver.pointer = lambda array: asked.append(array) or pointer(array)
     arguments.take(given, wanted, driver.current_stream())
     assert len(asked) <= 8 * count
     with pytest.raises(ArrayError, match="output 3 shares memory"):

@@ -228,7 +228,7 @@ def test_long_rows_fit_by_default(target: str, length: int) -> None:
 
 
 def test_the_space_of_a_named_target_has_its_limits() -> None:
-    limits = device_named("cuda-emulated", "sm_90:H100").space.limits  # type: ignore[attr-defined]  # the CUDA space
+    limits = device_named("cuda-emulated", "sm_90:H100").space.limits
     assert (limits.sms, limits.shared_per_block, limits.threads_per_sm) == (132, 227 << 10, 2048)
 
 

@@ -124,7 +124,7 @@ def offered(graph: Graph, device: str, **fixed: str) -> tuple[object, ...]:
         return fixed[name] if fixed.get(name) in options else options[0]
 
     nodes = [n for n in range(len(graph.nodes)) if not is_source(graph, n)]
-    CudaLaunchSpace(TARGETS[device]).choose(graph, group_of(graph, nodes), choose, "")  # type: ignore[arg-type]  # a chooser
+    CudaLaunchSpace(TARGETS[device]).choose(graph, group_of(graph, nodes), choose, "")
     return found[0] if found else ()
 
 

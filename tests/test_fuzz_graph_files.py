@@ -10,7 +10,6 @@ import copy
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,9 @@ from autofuse.frontends.json.file import dumps, load
 from autofuse.graph.verify import verify
 from autofuse.ops.spec import all_specs
 from autofuse.zoo import zoo_graph
-from tests.support.damage import SEED, bounded, damaged_bytes
+from benchmarks.hostile import damage
+from benchmarks.hostile.damage import damaged_bytes, damaged_tree
+from tests.support.damage import SEED, bounded
 from tests.support.graph_files import GOOD, full_graph
 
 CASES = int(os.environ.get("AUTOFUSE_FUZZ_CASES", "1500"))
@@ -29,10 +30,8 @@ CASES = int(os.environ.get("AUTOFUSE_FUZZ_CASES", "1500"))
 CHUNK = 250
 
 OPS = [spec.name for spec in all_specs()]
-NUMBERS = [0, 1, -1, 2**31 - 1, 2**31, 2**63, -(2**63) - 1, 10**40, 0.5, -0.0, 1e300, 1e-320]
-TEXTS = ["", "x", "%0", "y:1", "y:99999", ":", "a b", "a\nb", "\ud800", "\0", "NaN", "Infinity",
-         "f32[2]", "f32[]", "i32[]", "bool[3,4]", "f32[2147483647,2147483647]", "input", "f99[1]",
-         "x" * 3000, "f32[" + "1," * 500 + "1]"]  # fmt: skip
+TEXTS = [*damage.TEXTS, "y:1", "y:99999", "a b", "f32[2]", "i32[]", "bool[3,4]", "f99[1]",
+         "f32[" + "1," * 500 + "1]"]  # fmt: skip
 OBJECTS: list[Any] = [
     None, True, False, {}, [], [[]], {"graph": {}}, {"literal": {}}, {"float": "NaN"},
     {"graph": {"inputs": [], "nodes": [], "outputs": []}}, {"literal": {"type": "f32[2]"}},
@@ -49,7 +48,7 @@ def documents() -> list[Any]:
 
 
 def junk(rng: random.Random) -> Any:
-    pools = (NUMBERS, TEXTS, OBJECTS, OPS, DEEP, [rng.randrange(-3, 9)])
+    pools = (damage.NUMBERS, TEXTS, OBJECTS, OPS, DEEP, [rng.randrange(-3, 9)])
     return copy.deepcopy(rng.choice(rng.choice(pools)))
 
 
@@ -63,56 +62,11 @@ def deepened(text: str) -> str:
     return text
 
 
-def places(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """Every container with one of its keys, without recursion."""
-    stack = [tree]
-    while stack:
-        at = stack.pop()
-        for key in at if isinstance(at, dict) else range(len(at)):
-            yield at, key
-            if isinstance(at[key], dict | list):
-                stack.append(at[key])
-
-
-def drop(rng: random.Random, at: Any, key: Any) -> None:
-    del at[key]
-
-
-def replace(rng: random.Random, at: Any, key: Any) -> None:
-    at[key] = junk(rng)
-
-
-def repeat(rng: random.Random, at: Any, key: Any) -> None:
-    if isinstance(at, list):
-        at.insert(rng.randrange(len(at) + 1), copy.deepcopy(at[key]))
-    else:
-        at[rng.choice(["name", "inputs", "extra", "label", "low"])] = at[key]
-
-
-def nudge(rng: random.Random, at: Any, key: Any) -> None:
-    if isinstance(at[key], int | float):
-        at[key] = rng.choice([at[key] + 1, -at[key], at[key] * 2**20, float(at[key])])
-    elif isinstance(at[key], str):
-        at[key] = rng.choice([at[key][:-1], at[key] + "0", at[key] + "\n", at[key].upper()])
-
-
-CHANGES: list[Callable[[random.Random, Any, Any], None]] = [drop, replace, replace, repeat, nudge]
-
-
-def damaged_tree(rng: random.Random, tree: Any) -> bytes:
-    tree = copy.deepcopy(tree)
-    for _ in range(rng.choice([1, 1, 2, 5])):
-        found = list(places(tree))
-        if found:
-            rng.choice(CHANGES)(rng, *rng.choice(found))
-    return deepened(json.dumps(tree)).encode()
-
-
 def case(number: int, trees: list[Any]) -> bytes:
     rng = random.Random(f"{SEED}:{number}")
     tree = rng.choice(trees)
     if rng.random() < 0.7:
-        return damaged_tree(rng, tree)
+        return deepened(json.dumps(damaged_tree(rng, tree, junk))).encode()
     return damaged_bytes(rng, json.dumps(tree).encode())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ from autofuse.commands.common import NOT_FOUND
 from autofuse.errors import AutofuseError
 from autofuse.frontends.onnx.read import load_onnx
 from autofuse.graph.verify import verify
+from benchmarks.hostile.damage import damaged_bytes, damaged_message
 from tests.support.cli_tools import call, refused
-from tests.support.damage import SEED, bounded, damaged_bytes
+from tests.support.damage import SEED, bounded
 from tests.support.onnx_models import chosen, perceptron, read_back, shaped
 
 CASES = int(os.environ.get("AUTOFUSE_FUZZ_CASES", "400"))
@@ -34,54 +35,6 @@ CHUNK = 200
 PROGRAM = get_command(app)
 MAKERS = (perceptron, shaped, chosen)
 SIZES = {"batch": [2], "n": [2], "x[2]": [4], "starts": [1], "ends": [3]}
-NUMBERS = [0, 1, -1, 2, 7, 13, 2**31 - 1, -(2**31), 2**40, 2**62, -(2**63)]
-WORDS = ["", "x", "y", "h", "Conv", "Loop", "Expand", "ConstantOfShape", "Resize", "LSTM", "Cast",
-         "axes", "shape", "local", "ai.onnx.ml", "\n", "a" * 3000, "?"]  # fmt: skip
-
-
-def messages(message: Any) -> Iterator[Any]:
-    """A message and all within it."""
-    stack = [message]
-    while stack:
-        at = stack.pop()
-        yield at
-        for field, value in at.ListFields():
-            if field.message_type is not None:
-                stack += list(value) if hasattr(value, "__len__") else [value]
-
-
-def junk(rng: random.Random, old: Any) -> Any:
-    if isinstance(old, bytes):
-        return rng.choice([b"", old[:-1], old + b"\0", bytes(rng.randrange(256) for _ in old[:64])])
-    if isinstance(old, str):
-        return rng.choice([*WORDS, old[:-1], old + "_"])
-    if isinstance(old, float):
-        return rng.choice([0.0, -1.0, float("nan"), float("inf"), 1e30])
-    return rng.choice([*NUMBERS, old + 1, -old])
-
-
-def change(rng: random.Random, at: Any) -> None:
-    """One field of a message: gone, doubled, exchanged or filled with junk."""
-    fields = at.ListFields()
-    if not fields:
-        return
-    field, value = rng.choice(fields)
-    several = hasattr(value, "append") or hasattr(value, "add")
-    try:
-        if rng.random() < 0.25:
-            at.ClearField(field.name)
-        elif not several and field.message_type is None:
-            setattr(at, field.name, junk(rng, value))
-        elif several and len(value):
-            k = rng.randrange(len(value))
-            if rng.random() < 0.4:
-                del value[k]
-            elif field.message_type is None:
-                value[k] = junk(rng, value[k])
-            else:
-                value.add().CopyFrom(value[k])
-    except (ValueError, TypeError):
-        pass  # a number that the field cannot hold
 
 
 def case(number: int, makers: Sequence[Callable[[], Any]] = MAKERS) -> bytes:
@@ -89,10 +42,7 @@ def case(number: int, makers: Sequence[Callable[[], Any]] = MAKERS) -> bytes:
     raw = bytes(rng.choice(makers)().SerializeToString())
     if rng.random() < 0.25:
         return damaged_bytes(rng, raw)
-    tree = read_back(raw)
-    for _ in range(rng.choice([1, 1, 2, 4])):
-        change(rng, rng.choice(list(messages(tree))))
-    return bytes(tree.SerializeToString())
+    return damaged_message(rng, read_back(raw))
 
 
 Sizes = Mapping[str, Sequence[int]]

@@ -32,7 +32,7 @@ class Touch:
         return os.mkdir, (self.path,)
 
 
-class Net(torch.nn.Module):  # type: ignore[misc, name-defined]  # imported as a value
+class Net(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.linear = torch.nn.Linear(3, 4)

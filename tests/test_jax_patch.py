@@ -44,7 +44,7 @@ def test_a_function_is_served_by_a_plan_and_told(patch: JaxPatch) -> None:
 
 
 def test_options_alone_make_a_decorator(patch: JaxPatch) -> None:
-    @jax.jit(static_argnames=("times",))  # type: ignore[untyped-decorator]  # jax has no types
+    @jax.jit(static_argnames=("times",))
     def repeated(x: Any, times: int) -> Any:
         for _ in range(times):
             x = jnp.sin(x)
@@ -95,7 +95,7 @@ def test_methods_are_bound(patch: JaxPatch) -> None:
     class Model:
         weight = 3.0
 
-        @jax.jit(static_argnums=0)  # type: ignore[untyped-decorator]  # jax has no types
+        @jax.jit(static_argnums=0)
         def apply(self, x: Any) -> Any:
             return x * self.weight
 

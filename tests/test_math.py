@@ -45,7 +45,7 @@ def options(math: str) -> set[object]:
         seen.update(offered)
         return offered[0]
 
-    kind.space.choose(graph, plan.groups[0], note, "p")  # type: ignore[arg-type]
+    kind.space.choose(graph, plan.groups[0], note, "p")
     return seen
 
 

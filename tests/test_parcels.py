@@ -112,7 +112,7 @@ def test_what_would_not_run_is_refused(
     parcel: Parcel, tmp_path: Path, change: dict[str, object], reason: str
 ) -> None:
     with pytest.raises(CompileError, match=reason) as refused:
-        unpack_parcel(replace(parcel, **change), BuildCache(tmp_path))  # type: ignore[arg-type]  # one field each
+        unpack_parcel(replace(parcel, **change), BuildCache(tmp_path))
     assert refused.value.blame is Blame.MACHINE
     assert parcel.isa == isa_digest()
 

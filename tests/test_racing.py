@@ -190,7 +190,7 @@ def program(runner: WorkloadRunner, name: str) -> Artifact:
 
 
 def test_known_kernels_need_one_checked_run_and_new_ones_all_draws(runner: WorkloadRunner) -> None:
-    asked, draws = runner.device.asked, len(runner.draws)  # type: ignore[attr-defined]
+    asked, draws = runner.device.asked, len(runner.draws)
     assert draws == 6
     known = runner.measure(MeasureJob(program(runner, "a"), Sampling(), draws=False))
     assert known.timing is not None and asked == ["load", "run"]

@@ -65,7 +65,7 @@ def test_a_jax_function_is_served_from_a_bundle(tmp_path: Path, db: str) -> None
     with pytest.raises(AutofuseError, match="bundle: new graph; database: new graph"):
         refusing(X[:3])
     with pytest.raises(AutofuseError, match="tunes for so many seconds"):
-        autofuse.jax_jit(score, on_miss="tune")  # type: ignore[call-overload]  # what it refuses
+        autofuse.jax_jit(score, on_miss="tune")
 
 
 def test_islands_of_torch_are_served_from_a_bundle(tmp_path: Path, db: str) -> None:

@@ -31,7 +31,7 @@ def test_what_was_served_before_is_measured_where_the_reference_took_all_of_the_
 
     def noted(self: Job, record: Measurement, *lease: object) -> None:
         kept.append(record)
-        keep(self, record, *lease)  # type: ignore[arg-type]  # the spy passes on what it is given
+        keep(self, record, *lease)
 
     monkeypatch.setattr(Evaluator, "start", start)
     monkeypatch.setattr(Job, "keep", noted)

@@ -59,16 +59,16 @@ Shape = tuple[int, ...]
 Function = Callable[..., object]
 
 
-def gelu(x):  # type: ignore[no-untyped-def]  # traced values and arrays alike
+def gelu(x):
     return x / (1 + np.exp(-1.702 * x))
 
 
-def softmax(x):  # type: ignore[no-untyped-def]  # as gelu
+def softmax(x):
     e = np.exp(x - np.max(x, axis=-1, keepdims=True))
     return e / np.sum(e, axis=-1, keepdims=True)
 
 
-def norm(x):  # type: ignore[no-untyped-def]  # as gelu
+def norm(x):
     return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + 1e-5)
 
 

@@ -18,7 +18,7 @@ from autofuse.interop.torch.call import TensorCall, port_of, tensor_call  # noqa
 from autofuse.interop.torch.device import HOST, IslandPlace  # noqa: E402 - after torch
 
 
-class Marked(torch.Tensor):  # type: ignore[misc]  # torch is Any here
+class Marked(torch.Tensor):
     """A tensor of another class."""
 
 

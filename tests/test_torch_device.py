@@ -219,7 +219,7 @@ class Card:
         self.driver, self.stream, self.plans = TorchDriver(), 1, list[CudaPlan]()
 
     def load(self, artifact: CudaArtifact, _: str = "") -> CudaPlan:
-        self.plans.append(TorchPlan(artifact, self.driver))  # type: ignore[arg-type]  # a fake
+        self.plans.append(TorchPlan(artifact, self.driver))
         return self.plans[-1]
 
 

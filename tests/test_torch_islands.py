@@ -20,7 +20,7 @@ def refused(*ops: object) -> Callable[[object], str | None]:
     return lambda node: "told so" if node.target in ops else None
 
 
-def computed(island, given):  # type: ignore[no-untyped-def]  # nodes of torch
+def computed(island, given):
     """The results of an island, node by node."""
     values = dict(zip(island.inputs, given, strict=True))
     for node in island.nodes:
@@ -29,14 +29,14 @@ def computed(island, given):  # type: ignore[no-untyped-def]  # nodes of torch
     return tuple(values[n] for n in island.outputs)
 
 
-def rejoined(gm, found: Cut):  # type: ignore[no-untyped-def]  # a module of torch
+def rejoined(gm, found: Cut):
     calls = {i: (lambda *given, i=i: computed(i, given)) for i in found.islands}
     for call in calls.values():
         call.__name__ = "island"
     return joined(gm, found, calls)
 
 
-def traced(function, *inputs):  # type: ignore[no-untyped-def]  # a function of tensors
+def traced(function, *inputs):
     from torch.fx.experimental.proxy_tensor import make_fx
 
     return make_fx(function)(*inputs)

@@ -46,7 +46,7 @@ def test_random_graphs(seed: int) -> None:
 
 @pytest.mark.parametrize("case", [*LOOPS[::3], *UPDATES[::2], *WHILES[::2]])
 def test_loops_and_updates(case: object) -> None:
-    graph = graph_of(case.inputs, case.before)  # type: ignore[attr-defined]
+    graph = graph_of(case.inputs, case.before)
     agrees(graph, random_inputs(graph, 1))
 
 
@@ -54,12 +54,12 @@ def looped(op: str, attrs: dict[str, object], ins: tuple[object, ...]) -> Graph:
     """A loop of one iteration around an op, whose floats are carried as they are."""
     b = GraphBuilder()
     counter = b.input("i", (), DType.I32)
-    inner = [b.input(f"x{k}", t.shape, t.dtype) for k, t in enumerate(ins)]  # type: ignore[attr-defined]
+    inner = [b.input(f"x{k}", t.shape, t.dtype) for k, t in enumerate(ins)]
     results = b.add_multi(op, *inner, **attrs)
     body = b.build(results)
     del counter
     outer = GraphBuilder()
-    given = [outer.input(f"x{k}", t.shape, t.dtype) for k, t in enumerate(ins)]  # type: ignore[attr-defined]
+    given = [outer.input(f"x{k}", t.shape, t.dtype) for k, t in enumerate(ins)]
     return outer.build(outer.add_multi("loop", *given, body=body, trip=2, carries=0))
 
 
@@ -72,7 +72,7 @@ def of(
 
 def test_noise_moves_results_as_numpys_does() -> None:
     def program(x: object, w: object) -> object:
-        return xp.cumulative_sum(xp.tanh(x * w), axis=0)  # type: ignore[operator]
+        return xp.cumulative_sum(xp.tanh(x * w), axis=0)
 
     graph, inputs = of(program, (400, 90), (90,))
     plain, runs = Runs(graph, inputs), CompiledRuns(graph, inputs, worth_s=0.0)
@@ -105,7 +105,7 @@ FAULTS = {
 
 
 def masked(x: object, y: object) -> object:
-    return xp.where(x > y, xp.exp(x), y * y)  # type: ignore[operator]
+    return xp.where(x > y, xp.exp(x), y * y)
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -137,7 +137,7 @@ class planted:  # noqa: N801 - a context
         lines = truth_text._lines
 
         def other(body: tuple[object, ...]) -> list[str]:
-            text = "\n".join(lines(body))  # type: ignore[arg-type]
+            text = "\n".join(lines(body))
             new = self.change(text)
             self.changed += new != text
             return [new]
@@ -197,7 +197,7 @@ def test_faults_of_convolutions_are_found(place: int, monkeypatch: pytest.Monkey
     graph, inputs = convolution()
 
     def wrong(operands: tuple[np.ndarray, ...], call: object) -> np.ndarray:
-        made = np.array(truth_products.by_taps(operands, call))  # type: ignore[arg-type]
+        made = np.array(truth_products.by_taps(operands, call))
         made.flat[place] *= 1.0001
         return made
 

@@ -143,7 +143,7 @@ def test_what_is_set_is_what_the_library_has_by_default() -> None:
 
 def _enumerators() -> Iterator[tuple[str, int, int]]:
     """What is written here, and what NVIDIA's own bindings say."""
-    from cuda.bindings import driver as d  # type: ignore[import-not-found]
+    from cuda.bindings import driver as d
 
     kinds, swizzles = d.CUtensorMapDataType, d.CUtensorMapSwizzle
     yield "f16", maps.TYPES[DType.F16], kinds.CU_TENSOR_MAP_DATA_TYPE_FLOAT16

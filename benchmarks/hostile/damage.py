@@ -7,7 +7,7 @@ import io
 import json
 import random
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 NUMBERS = (
@@ -30,6 +30,10 @@ NUMBERS = (
 TEXTS = ("", "x", "%0", ":", "a\nb", "\ud800", "\0", "NaN", "Infinity", "../../etc/passwd",
          "x" * 3000, "f32[2147483647,2147483647]", "f32[]", "input", "loop", "while",
          "/dev/zero", "\u202e")  # fmt: skip
+# What names in models mean something.
+WORDS = ("y", "h", "Conv", "Loop", "Expand", "ConstantOfShape", "Resize", "Range", "LSTM", "Cast",
+         "axes", "shape", "local", "ai.onnx.ml", "?")  # fmt: skip
+KEYS = ("name", "inputs", "extra", "label", "low")
 OBJECTS: tuple[Any, ...] = (None, True, {}, [], [[]], [0] * 3000, {"graph": {}}, {"literal": {}},
                             [2**40, 2**40], {"float": "NaN"})  # fmt: skip
 INSERTED = (
@@ -40,6 +44,8 @@ INSERTED = (
     b'{"a":' * 9000,
     b"9" * 9000,
     b"1e9999",
+    b"\xc3",
+    b"\xef\xbb\xbf",
 )
 
 
@@ -76,8 +82,8 @@ def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
                 stack.append(at[key])
 
 
-def damaged_tree(rng: random.Random, tree: Any) -> Any:
-    """JSON data with a few entries dropped, exchanged, doubled or nudged."""
+def damaged_tree(rng: random.Random, tree: Any, junk: Callable[[random.Random], Any] = junk) -> Any:
+    """JSON data with a few entries dropped, exchanged for `junk`, doubled or nudged."""
     tree = copy.deepcopy(tree)
     for _ in range(rng.choice((1, 1, 2, 5))):
         found = list(_places(tree)) if isinstance(tree, dict | list) else []
@@ -91,6 +97,8 @@ def damaged_tree(rng: random.Random, tree: Any) -> Any:
                 at[key] = junk(rng)
             case 2 if isinstance(at, list):
                 at.insert(rng.randrange(len(at) + 1), copy.deepcopy(at[key]))
+            case 2:
+                at[rng.choice(KEYS)] = at[key]
             case _ if isinstance(at[key], int | float) and not isinstance(at[key], bool):
                 at[key] = rng.choice((at[key] + 1, -at[key], at[key] * 2**20, *NUMBERS))
             case _:
@@ -127,16 +135,20 @@ def _is_json(raw: bytes) -> bool:
 
 def damaged_message(rng: random.Random, message: Any) -> bytes:
     """A protobuf message with fields gone, doubled or filled with junk."""
-    stack, found = [message], []
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        _edit(rng, rng.choice(list(_messages(message))))
+    return bytes(message.SerializeToString())
+
+
+def _messages(message: Any) -> Iterator[Any]:
+    """A message and all within it."""
+    stack = [message]
     while stack:
         at = stack.pop()
-        found.append(at)
+        yield at
         for field, value in at.ListFields():
             if field.message_type is not None:
                 stack += list(value) if hasattr(value, "__len__") else [value]
-    for _ in range(rng.choice((1, 1, 2, 4))):
-        _edit(rng, rng.choice(found))
-    return bytes(message.SerializeToString())
 
 
 def _edit(rng: random.Random, at: Any) -> None:
@@ -166,7 +178,7 @@ def _like(rng: random.Random, old: Any) -> Any:
     if isinstance(old, bytes):
         return damaged_bytes(rng, old)
     if isinstance(old, str):
-        return rng.choice((*TEXTS, "Conv", "Loop", "Resize", "Expand", "Range", old[:-1]))
+        return rng.choice((*TEXTS, *WORDS, old[:-1], old + "_"))
     return rng.choice((0, 1, -1, 7, 2**31 - 1, 2**40, 2**62, -(2**63), 0.5, float("nan")))
 
 

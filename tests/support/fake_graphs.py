@@ -198,5 +198,5 @@ def _kernel(params: Any) -> GraphKernel:
     assert len(raw) == 72 and not any(raw[48:]), "no extra, no CUkernel, the current context"
     # The function itself knows how many arguments it has: here its handle says so.
     places = (ctypes.c_void_p * (function % 16)).from_address(start) if function % 16 else ()
-    values = tuple(ctypes.c_int64.from_address(place).value for place in places)  # type: ignore[arg-type]  # no null
+    values = tuple(ctypes.c_int64.from_address(place).value for place in places)
     return GraphKernel(function, Geometry(grid, block, shared), values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autofuse.baselines import BASELINES
-from autofuse.baselines.base import BaselineResult, Decision
+from autofuse.baselines.base import Baseline, BaselineResult, Decision
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
@@ -17,11 +17,12 @@ N = (64,)
 
 
 class Ruled:
-    """A graph planned by the baseline `name`, seen through op names."""
+    """A graph planned by a baseline, or the one of that name, seen through op names."""
 
-    def __init__(self, name: str, builder: GraphBuilder, *outputs: Value) -> None:
+    def __init__(self, planner: str | Baseline, builder: GraphBuilder, *outputs: Value) -> None:
         self.graph: Graph = canonical(builder.build(outputs))
-        self.result: BaselineResult = BASELINES[name](self.graph)
+        planner = BASELINES[planner] if isinstance(planner, str) else planner
+        self.result: BaselineResult = planner(self.graph)
         check_plan(self.graph, self.result.plan)
 
     @property
