@@ -57,6 +57,7 @@ def stable_order(
     """Different items so that whatever one reads is written by one before it, and of those that
     can come next the least by `key`. A value that several write is there after the first of them.
     Without `writes`, items read items. Those that can never come are left out."""
+    # Items that are compared without a key are numbers.
     ranked = sorted(items, key=key)  # type: ignore[type-var, arg-type]
     readers: dict[Hashable, list[int]] = {}
     waits: list[int] = []

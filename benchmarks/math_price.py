@@ -4,10 +4,9 @@ and both plans timed in turns."""
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -19,12 +18,14 @@ from autofuse.measure.hardware import HOST
 from autofuse.measure.worker.lock import measurement_lock
 from autofuse.ops.types import AutofuseError
 from autofuse.peers.interleave import overwriter, take_turns
+from autofuse.peers.types import BenchError
 from autofuse.plan.arithmetic import MATHS
 from autofuse.simplify import normal_form
 from autofuse.tuning import compile as compile_graph
 from autofuse.tuning import tune
 from autofuse.tuning.cache_state import cache_state
 from autofuse.zoo import zoo_graph
+from benchmarks.run import write_json
 
 Row = dict[str, Any]
 
@@ -56,23 +57,37 @@ def bench_math(
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Rows by workload, and the geometric mean of their ratios; what `output` has is not done
-    again."""
-    found: dict[str, Any] = {"cpu": cpu_model(), "threads": usable_cores(), "rows": {}}
-    if output is not None and output.exists():
-        found["rows"] = json.loads(output.read_text(encoding="utf-8"))["rows"]
+    again. Raises BenchError for an output of something else, or of other sizes and seconds."""
+    facts = {"cpu": cpu_model(), "threads": usable_cores(), "size": size, "seconds": seconds}
+    rows = _read(output, facts)
     with TemporaryDirectory() as folder:
         for name in names:
-            if name in found["rows"]:
+            if name in rows:
                 continue
             try:
-                row = math_row(name, size, seconds, timing_s, str(Path(folder) / "t.db"))
+                rows[name] = math_row(name, size, seconds, timing_s, str(Path(folder) / "t.db"))
             except AutofuseError as error:
-                row = {"error": str(error)}
-            found["rows"][name] = row
-            say(f"{name}: {row.get('default_over_relaxed', row.get('error'))}")
-            ratios = [r["default_over_relaxed"] for r in found["rows"].values() if "us" in r]
-            if ratios:
-                found["geometric_mean"] = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+                rows[name] = {"error": str(error)}
+            say(f"{name}: {rows[name].get('default_over_relaxed', rows[name].get('error'))}")
             if output is not None:
-                output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return found
+                write_json(output, _data(facts, rows))
+    return _data(facts, rows)
+
+
+def _data(facts: dict[str, Any], rows: dict[str, Row]) -> dict[str, Any]:
+    ratios = [row["default_over_relaxed"] for row in rows.values() if "us" in row]
+    return {**facts, "geometric_mean": geometric_mean(ratios) if ratios else None, "rows": rows}
+
+
+def _read(output: Path | None, facts: dict[str, Any]) -> dict[str, Row]:
+    if output is None or not output.exists():
+        return {}
+    try:
+        data = json.loads(output.read_text(encoding="utf-8"))
+        rows: dict[str, Row] = data["rows"]
+        same = all(data[name] == fact for name, fact in facts.items())
+    except (OSError, ValueError, KeyError, TypeError):
+        raise BenchError(f"{output} holds no rows of bench_math") from None
+    if not same:
+        raise BenchError(f"{output} is of another processor, other sizes or other seconds")
+    return rows

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -32,6 +33,7 @@ from autofuse.ops.types import (
     make_attrs,
 )
 from autofuse.simplify import RULES, simplify
+from autofuse.simplify.rules import Simplification
 from benchmarks.special_numbers import everything, special
 
 Arrays = tuple[np.ndarray, ...]
@@ -368,7 +370,11 @@ def check_tree(seed: int) -> tuple[Counter[str], Found | None]:
     what = difference(before, after.graph, flat_inputs(before.input_types, seed), tuple(steps))
     guilty = tuple(steps)
     for name in steps if what and len(steps) > 1 else ():
-        alone = simplify(before, lambda rule, name=name: rule.name == name).graph  # type: ignore[misc]
+        alone = simplify(before, partial(_is_named, name)).graph
         if difference(before, alone, flat_inputs(before.input_types, seed), (name,)):
             guilty = (name,)
     return steps, Found(guilty, what, before) if what else None
+
+
+def _is_named(name: str, rule: Simplification) -> bool:
+    return rule.name == name

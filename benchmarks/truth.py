@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +76,7 @@ def run(arguments: list[str] | None = None) -> int:
     parser.add_argument("--no-numpy", action="store_true", help="do not take NumPy's time")
     parser.add_argument("--output", type=Path, help="rows as JSON, each kept as it ends")
     given = parser.parse_args(arguments)
-    rows: dict[str, object] = {}
+    rows: dict[str, dict[str, Any]] = {}
     print(f"{cpu_model()}; load {os.getloadavg()[0]:.1f}")
     for name, graph in programs(given.names or every_name()):
         row = compared(normal_form(graph), not given.no_numpy)
@@ -90,7 +91,7 @@ def run(arguments: list[str] | None = None) -> int:
         if given.output:
             given.output.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     if not given.no_numpy and rows:
-        pairs = [(r["before_s"], r["after_s"]) for r in rows.values()]  # type: ignore[index]
+        pairs = [(r["before_s"], r["after_s"]) for r in rows.values()]
         before, after = sum(a for a, _ in pairs), sum(b for _, b in pairs)
         ratio = median(a / max(b, 1e-3) for a, b in pairs)
         print(f"in all: before {before:.1f} s, after {after:.1f} s; median ratio {ratio:.2f}")

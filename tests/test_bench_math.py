@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from autofuse.peers.types import BenchError
 from benchmarks import math_price
 from benchmarks.math_price import Row, bench_math, math_row
 
@@ -32,3 +33,14 @@ def test_rows_that_are_there_are_not_done_again(
     found = bench_math(["mlp", "life"], "small", 1.0, 1.0, output, lambda _: None)
     assert asked == ["mlp", "life"]
     assert found["geometric_mean"] == pytest.approx(2.0)
+
+
+def test_rows_of_something_else_are_refused(tmp_path: Path) -> None:
+    output = tmp_path / "rows.json"
+    for text, said in (("{}", "holds no rows"), ('{"rows": {}}', "holds no rows"), ("[", "holds")):
+        output.write_text(text)
+        with pytest.raises(BenchError, match=said):
+            bench_math([], "small", 1.0, 1.0, output, lambda _: None)
+    output.unlink()
+    bench_math([], "small", 1.0, 1.0, output, lambda _: None)
+    assert not output.exists()

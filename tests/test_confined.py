@@ -62,7 +62,7 @@ def test_whatever_ends_it_is_a_sentence(capfd: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_model_is_read_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    onnx_models = pytest.importorskip("tests.support.onnx_models")
+    onnx_models = pytest.importorskip("tests.support.onnx_models")  # needs onnx, an extra
     from autofuse.sources import read_source
 
     path = tmp_path / "m.onnx"

@@ -15,7 +15,6 @@ from autofuse.kernel.launching import (
     block_threads,
     blocks_wanted,
     is_cooperative,
-    scratch_bytes,
     scratch_params,
     shared_bytes,
 )
@@ -92,7 +91,8 @@ def test_split_kernels_leave_their_scratch_usable(
 def shape_of(graph: Graph, **chosen: Setting) -> tuple[int, int, int, bool]:
     kernel = one_kernel(graph, "k", LaunchConfig.of(**chosen)).kernel
     return (
-        blocks_wanted(kernel), shared_bytes(kernel), scratch_bytes(kernel), is_cooperative(kernel),
+        blocks_wanted(kernel), shared_bytes(kernel), len(scratch_params(kernel)),
+        is_cooperative(kernel),
     )  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def test_the_shape_of_a_launch() -> None:
     assert shape_of(softmax(1000, 1280), **{**kept, "keep": "registers"}) == (125, 0, 0, False)
     split = shape_of(long, reduce="barrier", keep="registers", parts=4)
     # A ticket per row and a slot per block for the maximum, and the same for the sum.
-    assert split == (12, 0, 4 * 256, True)
+    assert split == (12, 0, 4, True)
     assert shape_of(reduction("reduce_sum", (1 << 20,), (0,), "f32"), reduce="split")[0] == 512
 
 

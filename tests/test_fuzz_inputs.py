@@ -17,7 +17,7 @@ QUICK = [name for name in KINDS if name != "pt2"]
 @pytest.mark.parametrize("name", QUICK)
 def test_damaged_inputs_are_answered(name: str, tmp_path: Path) -> None:
     if name == "onnx":
-        pytest.importorskip("onnx")
+        pytest.importorskip("onnx")  # an extra of its own
     sound = material(tmp_path, [name])[name]
     tally = run_kind(name, 20, 1, sound, tmp_path / "kept")
     assert tally.failures == [] and tally.answered + tally.refused == 20

@@ -47,9 +47,9 @@ def test_what_would_run_is_refused(path: Path, script: str) -> None:
 
 
 def test_a_statement_ends(path: Path) -> None:
-    with Store.open(path) as store, pytest.raises(DatabaseError, match="more work than"):  # noqa: SIM117
-        with store.reading() as t:
-            t.connection().exec_driver_sql(ENDLESS).fetchall()
+    ends = pytest.raises(DatabaseError, match="more work than")
+    with Store.open(path) as store, ends, store.reading() as t:
+        t.connection().exec_driver_sql(ENDLESS).fetchall()
 
 
 @pytest.mark.parametrize(

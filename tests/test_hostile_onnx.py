@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("onnx")
+pytest.importorskip("onnx")  # an extra of its own
 from onnx import helper
 
 from autofuse.errors import AutofuseError

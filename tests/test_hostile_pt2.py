@@ -16,7 +16,7 @@ import pytest
 from autofuse.errors import AutofuseError
 from autofuse.sources import load_source
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch")  # an extra of its own
 
 MODEL, SAMPLES = "models/model.json", "data/sample_inputs/model.pt"
 CONSTANTS = "data/constants/model_constants_config.json"

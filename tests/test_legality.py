@@ -237,7 +237,7 @@ def test_a_loop_body_is_looked_through_once_for_all_groups_around_it(
 def test_trips_of_a_loop_are_never_parallel() -> None:
     graph = built(lambda b: loop(b, (1, 1), sine, stack=True))
     (form,) = forms(graph)
-    assert form.tags_of(Value(1, 1))[0] == frozenset()
+    assert dict(form.tags)[Value(1, 1)][0] == frozenset()
 
 
 def test_unrelated_parts_are_one_form_each() -> None:

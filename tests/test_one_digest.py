@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("jax")  # extras of their own
-pytest.importorskip("torch")
-pytest.importorskip("onnx")
+pytest.importorskip("torch")  # as jax
+pytest.importorskip("onnx")  # as jax
 
 from autofuse.frontends.array_api import elementwise as xp_elementwise
 from autofuse.frontends.jax.interp import RULES as JAX_RULES

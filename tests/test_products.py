@@ -21,7 +21,7 @@ from autofuse.graph.composites import layers as composites
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
-from autofuse.kernel.library.gemm import library_product, uses_blas
+from autofuse.kernel.library.gemm import library_of, library_product
 from autofuse.kernel.text.dialects import CUDA, C
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import spec_of
@@ -29,6 +29,7 @@ from autofuse.ops.views import row_major
 from autofuse.plan.fusion.legality import check_group, check_plan
 from autofuse.plan.fusion.partition import plan_with_moves
 from autofuse.plan.fusion.products import folded_moves, product_of, with_moves
+from autofuse.plan.launch_types import BLAS
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, Refusal
 from autofuse.tuning.plans import DEFAULT_PLAN, fused_candidate, plan_named
 from autofuse.tuning.search.cover import cover_problem
@@ -164,7 +165,7 @@ def test_a_weight_used_transposed_is_one_library_call() -> None:
     assert ops_of(graph, plan) == [["cumsum"], ["transpose", "dot_general"]]
     call = plan.groups[1]
     for dialect in (C, CUDA):
-        assert uses_blas(graph, call, LaunchConfig(), dialect)
+        assert library_of(graph, call, LaunchConfig(), dialect) == BLAS
     assert CpuLaunchSpace().kind(graph, call) == CudaLaunchSpace().kind(graph, call) == "gemm"
 
 
@@ -257,7 +258,7 @@ def test_products_of_halves_are_the_librarys_on_cuda_alone() -> None:
         (*_, group) = fused_candidate(graph, CudaLaunchSpace()).plan.groups
         assert CudaLaunchSpace().kind(graph, group) == "gemm"
         assert CpuLaunchSpace().kind(graph, group) != "gemm"
-        assert not uses_blas(graph, group, LaunchConfig.of(impl="blas"), C)
+        assert library_of(graph, group, LaunchConfig.of(impl="blas"), C) != BLAS
 
 
 def test_only_moves_of_its_operands_may_be_with_a_product() -> None:
@@ -269,7 +270,7 @@ def test_only_moves_of_its_operands_may_be_with_a_product() -> None:
         assert isinstance(refused, Refusal) and refused.rule == "tile"
     both = tuple(sorted((*folded_moves(graph, node), node)))
     group = FusionGroup(both, tuple(map(Value, both)))
-    assert not uses_blas(graph, group, LaunchConfig(), C), "a library writes the product alone"
+    assert library_of(graph, group, LaunchConfig(), C) != BLAS, "a library writes the product alone"
 
 
 def test_what_was_never_tuned_copies_no_weight_on_either_device() -> None:

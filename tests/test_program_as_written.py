@@ -49,7 +49,7 @@ def test_what_has_no_sign_loses_none(dtype: DType, tmp_path: Path) -> None:
 
 
 def test_what_has_no_sign_loses_none_in_jax(tmp_path: Path) -> None:
-    jnp = pytest.importorskip("jax.numpy")
+    jnp = pytest.importorskip("jax.numpy")  # an extra of its own
     x = np.arange(N, dtype=np.uint8)
     graph = autofuse.from_jax(lambda x: jnp.abs(-x), x)
     (found,) = autofuse.compile(graph, device="cpu", db=str(tmp_path / "t.db"))(x)

@@ -42,7 +42,7 @@ def open_private(path: Path) -> int:
                 continue
             at, seen = _stepped(at, _opened(at, name)), seen / name
         _make_own(at)
-    except BaseException:
+    except BaseException:  # whatever it is, no descriptor stays open
         os.close(at)
         raise
     return at

@@ -43,7 +43,7 @@ def sealed(content: bytes) -> int:
         with open(file, "wb", closefd=False) as out:
             out.write(content)
         fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
-    except BaseException:
+    except BaseException:  # whatever it is, no descriptor stays open
         os.close(file)
         raise
     return file

@@ -135,7 +135,7 @@ def _ended(child: int, seconds: float) -> int:
                 os.kill(child, signal.SIGKILL)
             time.sleep(pause)
             pause = min(2 * pause, 0.02)
-    except BaseException:
+    except BaseException:  # an interrupt too must not leave a child behind
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         raise

@@ -43,12 +43,6 @@ def scratch_params(kernel: Kernel) -> tuple[Param, ...]:
     return tuple(p for p in shaped_cuda(kernel).params if p.role == "work")
 
 
-def scratch_bytes(kernel: Kernel) -> int:
-    """Bytes of all scratch buffers, each starting at a multiple of 256."""
-    sizes = (p.size * p.dtype.itemsize for p in scratch_params(kernel))
-    return sum(-(-size // 256) * 256 for size in sizes)
-
-
 def is_cooperative(kernel: Kernel) -> bool:
     """Blocks wait for each other, so all must be on the device at once."""
     return waits(shaped_cuda(kernel))

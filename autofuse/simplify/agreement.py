@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from autofuse.graph.reference import Noise, evaluate, random_inputs, trips_up_to
 from autofuse.graph.types import Graph
 from autofuse.ops.types import TensorType
 from autofuse.simplify.driver import simplify
-from autofuse.simplify.rules import RULES
+from autofuse.simplify.rules import RULES, Simplification
 
 # Elements that all nodes of a program compute, operations among them, up to which it is compared:
 # tens of milliseconds. Each node counts as so many at least.
@@ -153,7 +153,11 @@ def _guilty(written: Graph, wrong: Callable[[Graph], str]) -> list[str]:
     used = dict.fromkeys(step.rule for step in simplify(written).steps)
     named = []
     for name in used:
-        others = simplify(written, lambda rule, name=name: rule.name != name).graph  # type: ignore[misc]
+        others = simplify(written, partial(_is_other, name)).graph
         if name in RULES and not wrong(others):
             named.append(name)
     return named
+
+
+def _is_other(name: str, rule: Simplification) -> bool:
+    return rule.name != name

@@ -47,39 +47,60 @@ class BuildResult:
     facts: tuple[Facts, ...] = ()
 
 
-def build(
+@dataclass(frozen=True)
+class Written:
+    """The program of a candidate, or why there is none, and the seconds that it took."""
+
+    program: Any
+    failure: Failure | None
+    seconds: float
+
+
+def write(
     backend: Backend, graph: Graph, candidate: Candidate, left_s: float = math.inf
-) -> BuildResult:
-    """Text and library of a candidate; `compile_s` is what compiling it from nothing costs. If it
-    is not compiled after `left_s` seconds, that is the machine's fault."""
+) -> Written:
+    """Text of a candidate. If it is not written after `left_s` seconds, that is the machine's
+    fault."""
     begun = time.perf_counter()
+    program, failure = None, None
     try:
         program = within(
             lambda: time.perf_counter() - begun > left_s, lambda: backend.program(graph, candidate)
         )
     except AutofuseError as error:
         failure = Failure(FailureKind.UNSUPPORTED, str(error))
-        return BuildResult(None, failure, Cost(codegen=time.perf_counter() - begun), 0.0)
-    except Exception as error:  # a fault of ours: the candidate is refused, the job goes on
-        if not isinstance(error, MemoryError):
-            failure = Failure(FailureKind.UNSUPPORTED, faults.tell("lowering", error))
-            return BuildResult(None, failure, Cost(codegen=time.perf_counter() - begun), 0.0)
+    except MemoryError:
         text = "rendering the plan ran out of host memory"
         failure = Failure(FailureKind.UNSUPPORTED, text, Blame.MACHINE)
-        return BuildResult(None, failure, Cost(codegen=time.perf_counter() - begun), 0.0)
-    made = time.perf_counter()
-    if program is None:
+    except Exception as error:  # a fault of ours: the candidate is refused, the job goes on
+        failure = Failure(FailureKind.UNSUPPORTED, faults.tell("lowering", error))
+    if program is None and failure is None:
         late = f"it was not written in {left_s:.1f} s"
         failure = Failure(FailureKind.COMPILE, late, Blame.MACHINE)
-        return BuildResult(None, failure, Cost(codegen=made - begun), 0.0)
+    return Written(program, failure, time.perf_counter() - begun)
+
+
+def finish(backend: Backend, written: Written, left_s: float = math.inf) -> BuildResult:
+    """Library of what was written; `compile_s` is what compiling it from nothing costs. If it is
+    not compiled when `left_s` seconds are over, writing included, that is the machine's fault."""
+    if written.failure is not None:
+        return BuildResult(None, written.failure, Cost(codegen=written.seconds), 0.0)
+    begun = time.perf_counter()
     try:
-        built = backend.build(program, timeout_s=max(left_s - (made - begun), 0.0))
+        built = backend.build(written.program, timeout_s=max(left_s - written.seconds, 0.0))
     except (CompileError, CompilerMissing) as error:
         failure = Failure(FailureKind.COMPILE, str(error), error.blame)
-        cost = Cost(codegen=made - begun, compile=time.perf_counter() - made)
+        cost = Cost(codegen=written.seconds, compile=time.perf_counter() - begun)
         return BuildResult(None, failure, cost, cost.compile)
-    cost = Cost(codegen=made - begun, compile=built.spent_s)
+    cost = Cost(codegen=written.seconds, compile=built.spent_s)
     return BuildResult(built.artifact, None, cost, built.compile_s, built.facts)
+
+
+def build(
+    backend: Backend, graph: Graph, candidate: Candidate, left_s: float = math.inf
+) -> BuildResult:
+    """Text and library of a candidate (`write`, `finish`)."""
+    return finish(backend, write(backend, graph, candidate, left_s), left_s)
 
 
 class Evaluator:
@@ -184,26 +205,21 @@ class Evaluator:
         processor busy. The seconds that it took; what went wrong is said by who builds it again."""
         begun, room_s = time.perf_counter(), self.budget.room_s
 
-        def built(candidate: Candidate) -> BuildResult:
-            return build(self.backend, self.graph, candidate, room_s)
+        def written(candidate: Candidate) -> Written:
+            return write(self.backend, self.graph, candidate, room_s)
 
-        if self.backend.ahead is not None:
-            programs = [p for c in candidates if (p := self._program(c)) is not None]
-            with suppress(CompileError, CompilerMissing):
-                self.backend.ahead(programs, timeout_s=room_s)
         with ThreadPoolExecutor(usable_cores()) as pool:
-            costs = [result.cost for result in pool.map(built, candidates)]
+            made = list(pool.map(written, candidates))
+            if self.backend.ahead is not None:
+                programs = [one.program for one in made if one.failure is None]
+                with suppress(CompileError, CompilerMissing):
+                    self.backend.ahead(programs, timeout_s=room_s)
+            for _ in pool.map(lambda one: finish(self.backend, one, room_s), made):
+                pass
         seconds = time.perf_counter() - begun
-        codegen = sum(cost.codegen for cost in costs) / usable_cores()
+        codegen = sum(one.seconds for one in made) / usable_cores()
         self.spent += Cost(codegen=min(codegen, seconds), compile=max(seconds - codegen, 0.0))
         return seconds
-
-    def _program(self, candidate: Candidate) -> Any:
-        """Its text; None where there is none, which its build tells."""
-        try:
-            return self.backend.program(self.graph, candidate)
-        except Exception:  # a fault of ours too: whoever builds it tells
-            return None
 
     def profile(
         self, candidate: Candidate, limit_s: float, race: Race = NO_RACE

@@ -7,7 +7,7 @@ import random
 import signal
 import time
 import traceback
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -56,11 +56,11 @@ class Found:
 class Seconds:
     """Where the time went."""
 
-    by: Counter[str] = field(default_factory=Counter)
+    by: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def of(self, what: str, since: float) -> float:
         now = time.perf_counter()
-        self.by[what] += now - since  # type: ignore[assignment]
+        self.by[what] += now - since
         return now
 
 

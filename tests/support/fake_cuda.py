@@ -345,7 +345,7 @@ class FakeDriver:
     def shape_of(self, call: Callable[[], None]) -> Any:
         """The launch configuration of a kernel, None for anything else."""
         own = isinstance(call, HeldCall) and call.method == self.launch
-        return call.arguments[1] if own else None
+        return call.arguments[1] if own else None  # type: ignore[attr-defined]  # a HeldCall
 
     def touches(self, call: Callable[[], None]) -> list[tuple[int, int, bool]]:
         """Where the bytes that it uses begin and end, and whether it writes them."""

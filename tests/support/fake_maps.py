@@ -5,11 +5,12 @@ What they make is what the emulator reads (`backends/emulator/maps.py`)."""
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from autofuse.backends.emulator.maps import encoded, readdressed
+from autofuse.backends.emulator.maps import encoded
 from autofuse.kernel.ir.tensor_map import TensorMap
 from autofuse.ops.dtypes import DType
 
@@ -20,6 +21,11 @@ _HEAD = encoded(TensorMap(DType.U8, (16,), (), (16,)), 0)[:8]
 _TYPES = {0: DType.U8, 6: DType.F16, 9: DType.BF16}
 # CUtensorMapSwizzle: the most bytes of a line of a box.
 _LINES = {1: 32, 2: 64, 3: 128}
+
+
+def readdressed(made: bytes, address: int) -> bytes:
+    """A map of an array that is at another address."""
+    return made[:8] + struct.pack("<Q", address) + made[16:]
 
 
 class FakeMaps:

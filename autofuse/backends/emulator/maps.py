@@ -33,8 +33,3 @@ def as_argument(made: bytes) -> np.ndarray:
     room[...] = np.frombuffer(made, np.uint8)
     assert room.ctypes.data % MAP_ALIGNED == 0
     return room.view(f"V{MAP_BYTES}")
-
-
-def readdressed(made: bytes, address: int) -> bytes:
-    """A map of an array that is at another address."""
-    return made[:8] + struct.pack("<Q", address) + made[16:]

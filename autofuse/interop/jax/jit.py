@@ -11,7 +11,7 @@ from types import MethodType
 from typing import Any, overload
 
 from autofuse.devices import device_named
-from autofuse.errors import AutofuseError, GraphError
+from autofuse.errors import AutofuseError
 from autofuse.frontends.jax.types import is_as_graph, plain_jit
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.types import Graph
@@ -106,13 +106,17 @@ class JaxFunction:
     def _program(self, call: FlatCall) -> Any:
         """What stands in a JAX program for a call."""
         try:
-            graph = call.graph()
-        except GraphError as error:
+            graph = self._graph(call)
+        except AutofuseError as error:
             self._leave(error)
             return call.whole(call.flat(*call.arrays))
         types = tuple(map(type_of, call.arrays))
         served = Served(call.flat, types, call.results, self._named_plan, self._name, graph)
         return call.whole(served(*call.arrays))
+
+    def _graph(self, call: FlatCall) -> Graph:
+        """The graph that is to be served; raises AutofuseError where none can be."""
+        return call.graph()
 
     def _leave(self, error: AutofuseError) -> None:
         """JAX runs what no plan can serve, if that was asked for; else raises the error."""

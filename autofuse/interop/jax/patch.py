@@ -10,6 +10,7 @@ from typing import Any
 
 from autofuse.errors import AutofuseError
 from autofuse.frontends.jax.types import jax_module, plain_jit
+from autofuse.graph.types import Graph
 from autofuse.interop.jax.flat import FlatCall
 from autofuse.interop.jax.jit import JaxFunction, Serving
 from autofuse.plan.arithmetic import check_math
@@ -40,7 +41,7 @@ class JaxPatch:
     """While it is entered, `jax.jit` is ours. `calls` tells who serves what, in order."""
 
     def __init__(self, serving: Serving) -> None:
-        self._serving = serving
+        self.serving = serving
         self._of_jax: Callable[..., Any] | None = None
         self._lock = threading.Lock()
         self._calls: list[PatchedCall] = []
@@ -78,7 +79,7 @@ class PatchedFunction:
     """What `jax.jit` gives while it is patched: served by a plan when it is called, and otherwise
     what JAX makes of it (`lower`, `trace`, `eval_shape` and the like)."""
 
-    served: _Served
+    served: _ServedHere
     of_jax: Any
     __wrapped__: Callable[..., Any] = field(init=False)
 
@@ -95,21 +96,18 @@ class PatchedFunction:
         return getattr(self.of_jax, name)
 
 
-class _Served(JaxFunction):
+class _ServedHere(JaxFunction):
     """As `jax_jit` makes it; it leaves to JAX what cannot be served, and tells the patch."""
 
     def __init__(self, fn: Callable[..., Any], patch: JaxPatch, **jit_options: Any) -> None:
-        super().__init__(fn, patch._serving, **jit_options)
+        super().__init__(fn, patch.serving, **jit_options)
         self._patch = patch
 
-    def _program(self, call: FlatCall) -> Any:
-        try:
-            plan = self._plan(call.graph())
-        except AutofuseError as error:
-            self._leave(error)
-            return call.whole(call.flat(*call.arrays))
-        self._patch.note(PatchedCall(self._name, PLAN, plan.origin))
-        return super()._program(call)
+    def _graph(self, call: FlatCall) -> Graph:
+        graph = super()._graph(call)
+        # Planned at once: what has no plan is left to JAX while that can still be done.
+        self._patch.note(PatchedCall(self._name, PLAN, self._plan(graph).origin))
+        return graph
 
     def _leave(self, error: AutofuseError) -> None:
         self._patch.note(PatchedCall(self._name, JAX, str(error)))
@@ -125,7 +123,7 @@ def _jit(patch: JaxPatch, fun: Any = None, /, **options: Any) -> Any:
         name, why = getattr(fun, "__name__", type(fun).__name__), f"options {sorted(asked)}"
         patch.note(PatchedCall(name, JAX, why))
         return jitted
-    return PatchedFunction(_Served(fun, patch, **options), jitted)
+    return PatchedFunction(_ServedHere(fun, patch, **options), jitted)
 
 
 def jax_patch(

@@ -57,8 +57,3 @@ def library_of(graph: Graph, group: FusionGroup, launch: LaunchConfig, dialect: 
     if asked == FFT and library_transform(graph, group) is not None:
         return FFT
     return ONEDNN if asked == ONEDNN and dnnl_group(graph, group) is not None else ""
-
-
-def uses_blas(graph: Graph, group: FusionGroup, launch: LaunchConfig, dialect: Dialect) -> bool:
-    """Whether this group is a call of BLAS (cuBLAS on CUDA) under this launch configuration."""
-    return library_of(graph, group, launch, dialect) == BLAS

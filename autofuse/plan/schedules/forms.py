@@ -55,9 +55,6 @@ class Form:
     def items(self) -> int:
         return math.prod(self.parallel)
 
-    def tags_of(self, value: Value) -> Tags:
-        return dict(self.tags)[value]
-
 
 class Demand:
     """At which indices the values of a node set are needed, for given parallel axes."""
