@@ -90,20 +90,27 @@ def damaged_tree(rng: random.Random, tree: Any, junk: Callable[[random.Random], 
         if not found:
             return tree
         at, key = rng.choice(found)
-        match rng.randrange(4):
-            case 0:
-                del at[key]
-            case 1:
-                at[key] = junk(rng)
-            case 2 if isinstance(at, list):
-                at.insert(rng.randrange(len(at) + 1), copy.deepcopy(at[key]))
-            case 2:
-                at[rng.choice(KEYS)] = at[key]
-            case _ if isinstance(at[key], int | float) and not isinstance(at[key], bool):
-                at[key] = rng.choice((at[key] + 1, -at[key], at[key] * 2**20, *NUMBERS))
-            case _:
-                at[key] = rng.choice((copy.deepcopy(rng.choice(found)[0]), str(at[key])[:-1]))
+        _changed(rng, at, key, [place for place, _ in found], junk)
     return tree
+
+
+def _changed(
+    rng: random.Random, at: Any, key: Any, places: list[Any], junk: Callable[[random.Random], Any]
+) -> None:
+    """One entry of a container changed, maybe to a copy of one of `places`."""
+    match rng.randrange(4):
+        case 0:
+            del at[key]
+        case 1:
+            at[key] = junk(rng)
+        case 2 if isinstance(at, list):
+            at.insert(rng.randrange(len(at) + 1), copy.deepcopy(at[key]))
+        case 2:
+            at[rng.choice(KEYS)] = at[key]
+        case _ if isinstance(at[key], int | float) and not isinstance(at[key], bool):
+            at[key] = rng.choice((at[key] + 1, -at[key], at[key] * 2**20, *NUMBERS))
+        case _:
+            at[key] = rng.choice((copy.deepcopy(rng.choice(places)), str(at[key])[:-1]))
 
 
 def damaged_json(rng: random.Random, raw: bytes) -> bytes:
