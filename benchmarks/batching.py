@@ -43,14 +43,12 @@ def build_programs(
 
     Raises CompileError."""
     kernels: dict[tuple[str, ...], dict[str, str]] = {}
-    entries: list[Source] = []
+    entries: dict[str, list[str]] = {}
     for at, made in enumerate(programs):
         for source in made.sources:
             if source.name == "entry":
-                names = [f"{made.entry}{end}" for end in ("", "_profile", "_prepare")]
-                renamed = (n.replace(made.entry, f"{made.entry}_{at}") for n in names)
-                rename = tuple(f"-D{n}={m}" for n, m in zip(names, renamed, strict=True))
-                entries.append(replace(source, name=f"entry{at}", flags=("-O0", *rename)))
+                head, own = _entry(source.text, made.entry, at)
+                entries.setdefault(head, []).append(own)
                 continue
             flags = (*at_level(source, level).flags, *more)
             for name, kernel in re.findall(r"^void (k_\w+)(.*?^})", source.text, re.M | re.S):
@@ -59,7 +57,11 @@ def build_programs(
         Source(f"kernels{k}", "\n".join([C.prelude, *texts.values()]), flags)
         for k, (flags, texts) in enumerate(sorted(kernels.items()))
     ]
-    whole = Program((*sources, *entries), f"{programs[0].entry}_0", (), ())
+    sources += [
+        Source(f"entries{k}", "\n".join([head, *owns]), ("-O0",))
+        for k, (head, owns) in enumerate(entries.items())
+    ]
+    whole = Program(tuple(sources), f"{programs[0].entry}_0", (), ())
     built = compile_program(whole, cache, parallel=1).artifact
     return [
         replace(
@@ -68,3 +70,14 @@ def build_programs(
         )
         for at, p in enumerate(programs)
     ]  # fmt: skip
+
+
+def _entry(text: str, name: str, at: int) -> tuple[str, str]:
+    """What an entry has in common with others, up to its last type, and the rest of it: there,
+    what it defines is renamed, so that one unit holds many."""
+    end = text.index("\n", text.rindex("\ntypedef ") + 1)
+    head, own = text[:end], text[end:]
+    defined = re.findall(r"^\w[\w *]*?(\w+)\([^;]*\)\n?\{", own, re.M)
+    names = {n for n in defined if not n.startswith(name)} | {"AF_IN", "AF_CONST", "AF_OUT"}
+    own = re.sub(rf"\b({'|'.join(sorted(names))})\b", rf"\1_{at}", own)
+    return head, re.sub(rf"\b{name}(_profile|_prepare)?\b", rf"{name}_{at}\1", own)

@@ -10,10 +10,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    inspect,
+    text,
+)
 
 from tuning_db.errors import DatabaseError
 from tuning_db.expand import build_indices
+from tuning_db.models import Base
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -120,11 +131,26 @@ def _locked(
         found = current_revision(connection)
         if not is_wanted(found):
             return found, found or HEAD
-        _upgrade(connection)
+        if found is None:
+            _make(connection)
+        else:
+            migrate(connection)
         return found, HEAD
 
 
-def _upgrade(connection: Connection) -> None:
+def _make(connection: Connection) -> None:
+    """The tables as their models say them: where all migrations arrive, in a tenth of the time."""
+    Base.metadata.create_all(connection, checkfirst=False)
+    # As Alembic makes it, which reads it from then on.
+    version = Column("version_num", String(32), nullable=False)
+    key = PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc")
+    table = Table(VERSION_TABLE, MetaData(), version, key)
+    table.create(connection)
+    connection.execute(table.insert().values(version_num=HEAD))
+
+
+def migrate(connection: Connection) -> None:
+    """Every migration that the tables have not had."""
     from alembic import command
 
     config = migration_config()

@@ -68,7 +68,8 @@ Make = Callable[[int], Graph]
 PLANS = ("untuned", "rule", "partition")
 
 
-# Seconds that a graph may take to be planned, and a program to run and be checked.
+# Seconds of processor time that a graph may take to be planned, and a program to run and be
+# checked: others may be at work beside it.
 PATIENCE_S = 20.0
 
 
@@ -83,13 +84,13 @@ def limited(seconds: float = PATIENCE_S) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise TooLong(f"not done after {seconds:g} s")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def candidate_of(graph: Graph, seed: int, plan: str, kind: DeviceKind) -> Candidate:
