@@ -4,6 +4,7 @@ by what kernels compute before and after."""
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 
 from autofuse import xp
 from autofuse.graph.types import Graph
-from autofuse.kernel.ir.types import Kernel, Loop, statements
+from autofuse.kernel.ir.types import Kernel, Let, Loop, statements
 from autofuse.kernel.lower import lower
-from autofuse.kernel.passes import nest_lanes, split_lanes, unswitch_lanes
+from autofuse.kernel.passes import nest_lanes, split_lanes, unswitch_lanes, verify
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.positions import as_index
@@ -63,6 +64,18 @@ def test_a_tile_of_a_longer_row_has_some_of_each_part() -> None:
     lanes = [s for s in statements(kernel.body) if isinstance(s, Loop) and s.kind == "lane"]
     assert len(lanes) == 3 and "max(sub" not in str(lanes[1].body)
     assert "in0[add(mul(b0, 32:i64), " not in str(kernel)
+
+
+def test_loops_of_one_variable_start_their_parts_under_names_of_their_own() -> None:
+    """What is folded and what is made of it afterwards go through the same lanes."""
+    kernel = lowered(traced(lambda x: xp.pad(x, [(1, 2)]), 97), tile=32)
+    (grid,) = kernel.body
+    assert isinstance(grid, Loop)
+    twice = replace(kernel, body=(replace(grid, body=(*grid.body, *grid.body[-1:])),))
+    split = verify(split_lanes(twice))
+    (around,) = (s for s in split.body if isinstance(s, Loop))
+    names = [s.sym.name for s in around.body if isinstance(s, Let)]
+    assert len(names) == len(set(names)) == 6
 
 
 def test_rows_inside_have_a_loop_without_the_conditions_of_the_border() -> None:

@@ -8,6 +8,7 @@ arrays are loops of their own, and between them neighbouring lanes read neighbou
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -34,10 +35,13 @@ MOST_PARTS, MOST_STATEMENTS = 9, 1500
 
 def split_lanes(kernel: Kernel) -> Kernel:
     """Cut lane loops that load at clamped or wrapped positions, if that makes them straight."""
-    return lane_loops_rewritten(kernel, _split)
+    starts = Counter[str]()
+    return lane_loops_rewritten(kernel, lambda lane, known: _split(lane, known, starts))
 
 
-def _split(lane: Loop, known: Spelling) -> list[Stmt]:
+def _split(lane: Loop, known: Spelling, starts: Counter[str]) -> list[Stmt]:
+    """`starts` counts how often the start of a part has had a name: loops beside each other may
+    have one variable."""
     if lane.var.extent is None or any(isinstance(s, Loop) for s in lane.body):
         return [lane]
     found = _places(lane, known)
@@ -53,7 +57,7 @@ def _split(lane: Loop, known: Spelling) -> list[Stmt]:
     if len(edges) < 3:
         return [lane]
     parts = (_Part(lane, base, *ends, number) for number, ends in enumerate(pairwise(edges)))
-    return [stmt for part in parts for stmt in part.emit(known)]
+    return [stmt for part in parts for stmt in part.emit(known, starts)]
 
 
 def _places(lane: Loop, known: Spelling) -> tuple[Expr, set[int]] | None:
@@ -113,7 +117,7 @@ class _Part:
     high: int
     number: int
 
-    def emit(self, known: Spelling) -> Iterator[Stmt]:
+    def emit(self, known: Spelling, starts: Counter[str]) -> Iterator[Stmt]:
         name, most = f"{self.lane.var.name}_{self.number}", self.high - self.low
         if isinstance(self.base, Lit) and isinstance(self.lane.extent, Lit):
             var = Sym(name, I64, most)
@@ -122,7 +126,9 @@ class _Part:
         # A tile has some of the part's lanes, or none.
         first = Call("max", (ix.iadd(self.base, ix.lit(self.low)), ix.lit(0)), I64)
         end = Call("min", (ix.iadd(self.base, ix.lit(self.high)), self.lane.extent), I64)
-        start = Sym(f"{name}_s", I64)
+        again = starts[name]
+        starts[name] += 1
+        start = Sym(f"{name}_s{again or ''}", I64)
         yield Let(start, first)
         var = Sym(name, I64, min(most, self.lane.var.extent or 0))
         place = Sym(f"{name}_p", I64, most)
