@@ -5,6 +5,7 @@ from __future__ import annotations
 from autofuse.cover.budget import certified_gain_s, worth_measuring
 from autofuse.cover.kbest import Ranked, k_best
 from autofuse.cover.planner import Options, PlanningStep, PlanResult, plan
+from autofuse.cover.prepared import Prepared
 from autofuse.cover.protocol import (
     CoverProblem,
     LeftS,
@@ -26,6 +27,7 @@ __all__ = [
     "Plan",
     "PlanResult",
     "PlanningStep",
+    "Prepared",
     "Ranked",
     "Seconds",
     "certified_gain_s",

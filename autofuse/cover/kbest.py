@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autofuse.cover.order import run_order
-from autofuse.cover.presolve import Presolved, presolve
+from autofuse.cover.prepared import Prepared
+from autofuse.cover.presolve import Presolved
 from autofuse.cover.program import CoverProgram, Solved
 from autofuse.cover.protocol import CoverProblem, LeftS, Plan, no_limit
 
@@ -24,8 +25,8 @@ class Ranked:
 
 
 def k_best(
-    problem: CoverProblem, costs: Mapping[str, float | None] | None = None, k: int = 1,
-    left_s: LeftS = no_limit, rough: bool = False,
+    problem: CoverProblem | Prepared, costs: Mapping[str, float | None] | None = None,
+    k: int = 1, left_s: LeftS = no_limit, rough: bool = False,
 ) -> tuple[Ranked, ...]:  # fmt: skip
     """The k least plans, best first; fewer where there are no more. `rough` ones are found soon,
     and perhaps are not the least.
@@ -34,7 +35,8 @@ def k_best(
     all of another one is no plan of its own here. When `left_s` says that no time is left they are
     plans, perhaps fewer and perhaps not the least. Raises AutofuseError where no plan exists.
     """
-    presolved = presolve(problem)
+    prepared = problem if isinstance(problem, Prepared) else Prepared(problem)
+    presolved = prepared.presolved
     given = costs or {}
     current = presolved.bounds.copy()
     out = np.zeros(len(current), dtype=bool)
@@ -43,9 +45,9 @@ def k_best(
         out[i] = cost is None
         current[i] = 0.0 if cost is None else cost
     sums: list[tuple[float, Plan]] = [(0.0, ())]
-    for part, copies in zip(presolved.parts, presolved.copies, strict=True):
-        keys = np.array(part.keys, dtype=np.int64)
-        plans = _part_plans(CoverProgram(part), current[keys], ~out[keys], k, left_s, rough)
+    for program, copies in zip(prepared.programs, presolved.copies, strict=True):
+        keys = np.array(program.part.keys, dtype=np.int64)
+        plans = _part_plans(program, current[keys], ~out[keys], k, left_s, rough)
         for copy in copies:
             sums = _merge(sums, [(s.cost, tuple(copy[p] for p in s.plan)) for s in plans], k)
     return tuple(Ranked(_ordered(presolved, plan), cost) for cost, plan in sums)

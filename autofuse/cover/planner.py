@@ -14,7 +14,7 @@ import numpy as np
 
 from autofuse.cover.budget import worth_measuring
 from autofuse.cover.order import run_order
-from autofuse.cover.presolve import Presolved, presolve
+from autofuse.cover.prepared import Prepared
 from autofuse.cover.protocol import (
     CoverProblem,
     LeftS,
@@ -92,7 +92,7 @@ class Options:
 
 
 def plan(
-    problem: CoverProblem,
+    problem: CoverProblem | Prepared,
     measure: Measure,
     *,
     options: Options = Options(),
@@ -110,7 +110,8 @@ def plan(
     each measurement, `left_s` for the seconds that solving may take before the next one: what was
     not proved by then stays open. Raises AutofuseError where the pieces make no plan at all.
     """
-    planner = _Planner(presolve(problem), problem, measure, known or {}, options)
+    prepared = problem if isinstance(problem, Prepared) else Prepared(problem)
+    planner = _Planner(prepared, measure, known or {}, options)
     planner.prepare, planner.should_stop, planner.on_step = prepare, should_stop, on_step
     planner.left_s = left_s
     return planner.run(start)
@@ -119,16 +120,15 @@ def plan(
 class _Planner:
     def __init__(
         self,
-        presolved: Presolved,
-        problem: CoverProblem,
+        prepared: Prepared,
         measure: Measure,
         known: Mapping[str, Measured],
         options: Options,
     ) -> None:
-        self.presolved, self.problem, self.measure = presolved, problem, measure
-        self.options = options
-        self.costs: Costs = known_costs(presolved, known)
-        self.parts: list[PartState] = part_states(presolved)
+        self.presolved, self.problem = prepared.presolved, prepared.problem
+        self.measure, self.options = measure, options
+        self.costs: Costs = known_costs(prepared.presolved, known)
+        self.parts: list[PartState] = part_states(prepared)
         self.prepare: Callable[[Sequence[Piece]], None]
         self.should_stop: Callable[[], bool]
         self.on_step: Callable[[PlanningStep], None]

@@ -8,6 +8,7 @@ import numpy as np
 
 from autofuse.cover.highs import Floats
 from autofuse.cover.order import run_order
+from autofuse.cover.prepared import Prepared
 from autofuse.cover.presolve import Presolved
 from autofuse.cover.program import TOLERANCE, CoverProgram, Mask, Relaxed
 from autofuse.cover.protocol import LeftS, Measured, no_limit
@@ -177,11 +178,9 @@ class PartState:
             self.bound = self.incumbent
 
 
-def part_states(presolved: Presolved) -> list[PartState]:
-    return [
-        PartState(CoverProgram(part), copies)
-        for part, copies in zip(presolved.parts, presolved.copies, strict=True)
-    ]
+def part_states(prepared: Prepared) -> list[PartState]:
+    copies = prepared.presolved.copies
+    return [PartState(*one) for one in zip(prepared.programs, copies, strict=True)]
 
 
 def known_costs(presolved: Presolved, known: Mapping[str, Measured]) -> Costs:

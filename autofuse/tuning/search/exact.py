@@ -222,7 +222,7 @@ class ExactSearch:
             return None
         costs = optimistic_costs(self.kernels.by_key, self.bounds)
         self.solving.renew()
-        best = k_best(self.whole.problem, costs, 1, self.solving.left_s)[0]
+        best = k_best(self.whole.prepared, costs, 1, self.solving.left_s)[0]
         found = self.whole.plan_of(best.plan)
         if best.cost_us >= (1 - WORTH) * planned or not self.bench.fits(found):
             return None
@@ -247,7 +247,7 @@ class ExactSearch:
     def _prospect(self) -> Prospect:
         self.solving.renew()
         guesses, costs = self.expected or self.bounds, self.kernels.costs()
-        return prospect(self.whole.problem, guesses, costs, self.kinds, self.solving.left_s)
+        return prospect(self.whole.prepared, guesses, costs, self.kinds, self.solving.left_s)
 
     def _try_promising(self) -> None:
         """Measure the plan of which most is expected while that is more than of a round of launch
@@ -320,9 +320,9 @@ class ExactSearch:
         if not region.inner or self.bench.is_over():
             return before
         cover = cover_problem(self.enumeration, region.window, digests=True)
-        selection = Selection(self.kernels, cover, region.rest)
         start = cover.pieces_of(FusionPlan(region.inner))
         try:
+            selection = Selection(self.kernels, cover, region.rest)
             result, _ = self._solve(selection, [start] if start else [], may_yield=False)
         except AutofuseError:  # what the window may read is not enough for any plan of it
             return before
@@ -367,7 +367,7 @@ class ExactSearch:
 
         goal, kernels = self.goal, self.kernels
         result = plan(
-            selection.problem,
+            selection.prepared,
             lambda piece: kernels.measured(piece.key),
             options=Options(goal.search_gap, BATCH, False, goal.runs, lambda _: kernels.per_plan_s),
             start=start,

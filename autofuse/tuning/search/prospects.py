@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autofuse.cost.bounds import Calibration
 from autofuse.cost.expected import expected_us, has_products
-from autofuse.cover import CoverProblem, LeftS, k_best
+from autofuse.cover import LeftS, Prepared, k_best
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.fusion.products import product_of
@@ -53,23 +53,23 @@ class Prospect:
 
 
 def prospect(
-    problem: CoverProblem, guesses: Mapping[str, float], costs: Mapping[str, float | None],
+    prepared: Prepared, guesses: Mapping[str, float], costs: Mapping[str, float | None],
     kinds: Mapping[str, Hashable], left_s: LeftS,
 ) -> Prospect:  # fmt: skip
     """What the kernels measured by now (`costs`) let expect of the others, whose times are guessed
     as `guesses` times a bias; the plan of least guesses while what is known makes no plan.
 
     Raises AutofuseError where the kernels that are left make none."""
-    incumbent = _least_us(problem, dict.fromkeys(guesses) | dict(costs), left_s)
+    incumbent = _least_us(prepared, dict.fromkeys(guesses) | dict(costs), left_s)
     if incumbent is None:
-        likely = k_best(problem, {**guesses, **costs}, 1, left_s)
+        likely = k_best(prepared, {**guesses, **costs}, 1, left_s)
         return Prospect(Outlook(), likely[0].plan if likely else ())
     bias = bias_of((kinds[k], us, guesses[k]) for k, us in costs.items() if us is not None)
     found: list[tuple[float, tuple[int, ...]]] = []
     for deviations in DEVIATIONS:
         guess = {k: bias.time_us(kinds[k], us, deviations) for k, us in guesses.items()}
-        chosen = k_best(problem, {**guess, **costs}, 1, left_s)[0].plan
-        keys = [problem.pieces[i].key for i in chosen]
+        chosen = k_best(prepared, {**guess, **costs}, 1, left_s)[0].plan
+        keys = [prepared.problem.pieces[i].key for i in chosen]
         measured = sum(costs.get(key) or 0.0 for key in keys)
         others = [(kinds[key], guesses[key]) for key in keys if key not in costs]
         found.append((expected_improvement_us(incumbent, measured, others, bias), chosen))
@@ -77,12 +77,10 @@ def prospect(
     return Prospect(Outlook(incumbent, gain), plan)
 
 
-def _least_us(
-    problem: CoverProblem, costs: Mapping[str, float | None], left_s: LeftS
-) -> float | None:
+def _least_us(prepared: Prepared, costs: Mapping[str, float | None], left_s: LeftS) -> float | None:
     """Microseconds of the best plan of what is known; None where that makes no plan."""
     try:
-        found = k_best(problem, costs, 1, left_s)
+        found = k_best(prepared, costs, 1, left_s)
     except AutofuseError:
         return None
     return found[0].cost_us if found else None

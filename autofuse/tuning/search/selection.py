@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from autofuse.cover import Piece, k_best
+from autofuse.cover import Piece, Prepared, k_best
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.fusion.groups import ordered_plan
 from autofuse.plan.types import FusionGroup, FusionPlan
@@ -28,11 +28,12 @@ KernelCosts = dict[str, float | None]
 
 class Selection:
     """A set-cover problem and what is known of its pieces; `rest` are groups that stay in the plan
-    whatever is chosen (those outside a window)."""
+    whatever is chosen (those outside a window). Raises AutofuseError where the pieces make no
+    plan."""
 
     def __init__(self, kernels: Kernels, cover: Cover, rest: tuple[FusionGroup, ...] = ()) -> None:
         self.kernels, self.cover, self.rest = kernels, cover, rest
-        self.bench, self.problem = kernels.bench, cover.problem
+        self.bench, self.prepared = kernels.bench, Prepared(cover.problem)
 
     def plan_of(self, chosen: Iterable[int]) -> FusionPlan:
         """The plan of chosen pieces and the rest."""
@@ -43,7 +44,7 @@ class Selection:
         """The least plan by given costs (bounds where there are none); None where there is none,
         or none was found in time."""
         try:
-            found = k_best(self.problem, costs, 1, solving(self.bench.left_s).left_s)
+            found = k_best(self.prepared, costs, 1, solving(self.bench.left_s).left_s)
         except AutofuseError:  # the pieces that are left make no plan
             return None
         return found[0].plan if found else None
@@ -51,7 +52,7 @@ class Selection:
     def unknown(self, chosen: Iterable[int]) -> set[str]:
         """Keys of chosen pieces of which nothing is known."""
         known = self.kernels.known()
-        return {k for k in (self.problem.pieces[p].key for p in chosen) if k not in known}
+        return {k for k in (self.cover.problem.pieces[p].key for p in chosen) if k not in known}
 
     def fitting(self, chosen: Sequence[int]) -> FusionPlan | None:
         """The plan if it fits the memory, else the best of those looked at that does, else the one
@@ -62,7 +63,7 @@ class Selection:
         seen = 0
         for count in LOOKED_AT:
             left_s = solving(self.bench.left_s).left_s
-            ranked = k_best(self.problem, self.kernels.costs(), count, left_s)
+            ranked = k_best(self.prepared, self.kernels.costs(), count, left_s)
             for one in ranked[seen:]:
                 found = self.plan_of(one.plan)
                 if self.bench.fits(found) and self.kernels.is_timed(found):
