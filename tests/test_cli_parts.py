@@ -39,6 +39,7 @@ def test_the_first_signal_asks_to_stop_and_the_second_aborts() -> None:
         (KeyboardInterrupt(), 130, "interrupted"),
         (AutofuseError("two\nlines"), 2, "autofuse: two lines\n"),
         (OSError(28, "No space left on device", "/tmp/y"), 2, "/tmp/y: No space left on device"),
+        (MemoryError(), 2, "autofuse: what was asked for takes more memory than there is\n"),
     ],
 )
 def test_errors_become_a_sentence_and_a_code(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import autofuse
 from autofuse.cost.work import group_work
@@ -16,6 +19,7 @@ from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph, Value
 from autofuse.measure.check.compare import check, reference_of
+from autofuse.ops import sliding
 from autofuse.ops.convolution import conv_attrs
 from autofuse.ops.sliding import Sliding, census
 from autofuse.ops.spec import spec_of
@@ -198,25 +202,39 @@ def test_strides_that_skip_elements_need_fewer() -> None:
     assert work.nbytes == 4 * (2 * 16 + 4 + 2 * 16)
 
 
-@pytest.mark.parametrize(
-    "axis",
-    [
-        Sliding(7, 3, 2, 1, 1), Sliding(5, 2, 1, -1, 2, 3, 2), Sliding(4, 4, 5, 9, 3),
-        Sliding(0, 2, 1, 3, 3), Sliding(6), Sliding(9, 3, 4, 0, 0, 2, 3),
-    ],
+axes = st.builds(
+    Sliding, st.integers(0, 40), st.integers(1, 6), st.integers(1, 5), st.integers(-4, 9),
+    st.integers(-4, 9), st.integers(1, 4), st.integers(1, 4),
 )  # fmt: skip
-def test_a_census_counts_windows(axis: Sliding) -> None:
-    held = np.zeros((axis.count, axis.size, max(axis.extent, 1)), bool)
+
+
+@given(axes, st.integers(0, 3))
+@example(Sliding(7, 3, 2, 1, 1), 99)
+@example(Sliding(0, 2, 1, 3, 3), 0)
+@example(Sliding(300, 3, 2, 1, 1, 3, 2), 3)
+def test_a_census_counts_windows(axis: Sliding, looked_at: int) -> None:
+    """Also where of windows that are alike only so many are looked at."""
+    held = np.zeros((axis.count, axis.size, axis.extent), bool)
     for window in range(axis.count):
         for tap in range(axis.size):
             place = window * axis.stride + tap * axis.window_dilation - axis.low
             if 0 <= place < axis.spread and place % axis.base_dilation == 0:
                 held[window, tap, place // axis.base_dilation] = True
-    found = census(axis)
+    with mock.patch.object(sliding, "LOOKED_AT", looked_at):
+        found = census.__wrapped__(axis)
     assert (found.pairs, found.touched) == (held.sum(), held.any((0, 1)).sum())
-    assert (found.most, found.used) == (held.sum((0, 1)).max(), held.any((0, 2)).sum())
-    assert found.busiest == held.sum((0, 2)).max()
+    assert found.used == held.any((0, 2)).sum()
+    assert found.most == held.sum((0, 1)).max(initial=0)
+    assert found.busiest == held.sum((0, 2)).max(initial=0)
     assert found.fewest == (held.sum((1, 2)).min() if axis.count else 0)
+
+
+def test_a_census_does_not_look_at_every_window() -> None:
+    """A file of a few bytes may ask for as many as it likes."""
+    far = census(Sliding(6, 3, low=1 << 40, high=1 << 40))
+    assert (far.pairs, far.touched, far.fewest, far.most) == (18, 6, 0, 3)
+    long = census(Sliding(1 << 40, 3, stride=2, low=1))
+    assert (long.pairs, long.touched, long.busiest) == (3 * (1 << 39) - 1, 1 << 40, 1 << 39)
 
 
 # Baselines

@@ -79,6 +79,8 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(PIPE_CLOSED) from None
         except OSError as error:
             fail(os_sentence(error))
+        except MemoryError:
+            fail("what was asked for takes more memory than there is")
         except KeyboardInterrupt:
             note("interrupted")
             raise typer.Exit(INTERRUPTED) from None

@@ -8,8 +8,9 @@ along it in steps of `stride`. Holes and places added at the ends hold no elemen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import gcd
 
 import numpy as np
 
@@ -99,21 +100,101 @@ class Census:
     busiest: int
 
 
+# Windows of which each is looked at: of more, those far from both ends, which are all alike, are
+# counted by periods.
+LOOKED_AT = 1 << 14
+
+
 @lru_cache(maxsize=4096)
 def census(axis: Sliding) -> Census:
-    """The counts of one axis."""
-    windows, taps = np.arange(axis.count)[:, None], np.arange(axis.size)
-    places = windows * axis.stride + taps * axis.window_dilation - axis.low
-    held = (places >= 0) & (places < axis.spread) & (places % axis.base_dilation == 0)
-    uses = np.bincount(places[held] // axis.base_dilation, minlength=max(axis.extent, 1))
+    """The counts of one axis, in time and memory that follow from its elements, not its ends."""
+    windows = _meeting(-axis.low, axis.stride, axis.count, axis.reach, axis.spread)
+    moved = (axis.count - 1) * axis.stride + 1
+    taps = _meeting(-axis.low, axis.window_dilation, axis.size, moved, axis.spread)
+    first = windows.start * axis.stride + taps.start * axis.window_dilation - axis.low
+    near = _Near(first, len(windows), len(taps), axis.extent, axis)
+    periods = near.spare_periods(LOOKED_AT)
+    least = near.without(periods).counts()
+    more = near.without(periods - 1).counts() if periods else least
+    by_tap = least.by_tap + periods * (more.by_tap - least.by_tap)
+    touched = (np.count_nonzero(c.by_element) for c in (least, more))
+    fewest = int(least.by_window.min(initial=axis.size)) if axis.count else 0
+    few, many = touched
     return Census(
-        pairs=int(held.sum()),
-        touched=int((uses > 0).sum()),
-        fewest=int(held.sum(axis=1).min(initial=axis.size)) if axis.count else 0,
-        most=int(uses.max()),
-        used=int(held.any(axis=0).sum()),
-        busiest=int(held.sum(axis=0).max()),
+        pairs=int(by_tap.sum()),
+        touched=int(few + periods * (many - few)),
+        fewest=fewest if len(windows) == axis.count else 0,
+        most=int(least.by_element.max(initial=0)),
+        used=int(np.count_nonzero(by_tap)),
+        busiest=int(by_tap.max(initial=0)),
     )
+
+
+def _meeting(first: int, step: int, count: int, reach: int, spread: int) -> range:
+    """Which of `count` stretches of `reach` places, each `step` behind the one before, hold one of
+    the places from 0 to `spread`."""
+    start = max(0, -((first + reach - 1) // step))
+    return range(start, max(start, min(count, -((first - spread) // step))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Elements of each window, windows of each tap and of each element."""
+
+    by_window: np.ndarray
+    by_tap: np.ndarray
+    by_element: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """Windows and taps of an axis, the first tap of the first window at place `first`, over
+    `extent` elements."""
+
+    first: int
+    windows: int
+    taps: int
+    extent: int
+    axis: Sliding
+
+    def spare_periods(self, most: int) -> int:
+        """How often the windows repeat each other, far from both ends, beyond `most` of them."""
+        axis, spread = self.axis, replace(self.axis, extent=self.extent).spread
+        period = axis.base_dilation // gcd(axis.stride, axis.base_dilation)
+        inside = (spread - max(self.first, 0) - axis.reach) // axis.stride
+        kept = max(most, 2 * (axis.reach // axis.stride) + 4 * period)
+        return max(0, min(inside, self.windows) - kept) // period
+
+    def without(self, periods: int) -> _Near:
+        axis = self.axis
+        step = periods * (axis.base_dilation // gcd(axis.stride, axis.base_dilation))
+        elements = step * axis.stride // axis.base_dilation
+        return replace(self, windows=self.windows - step, extent=self.extent - elements)
+
+    def counts(self) -> _Counts:
+        axis, spread = self.axis, replace(self.axis, extent=self.extent).spread
+        stride, dilation, holes = axis.stride, axis.window_dilation, axis.base_dilation
+        starts = self.first + stride * np.arange(self.windows)
+        taps = self.first + dilation * np.arange(self.taps)
+        reach = (self.taps - 1) * dilation
+        elements = self.first + reach - holes * np.arange(self.extent)
+        return _Counts(
+            _met(starts, dilation, self.taps, spread, holes),
+            _met(taps, stride, self.windows, spread, holes),
+            _met(elements, stride, self.windows, reach + 1, dilation),
+        )
+
+
+def _met(first: np.ndarray, step: int, count: int, spread: int, holes: int) -> np.ndarray:
+    """How many of the `count` places first, first + step, ... lie from 0 to `spread` and are
+    multiples of `holes`, i64 of the shape of `first`: those that do are every m-th."""
+    common = gcd(step, holes)
+    m = holes // common
+    low = np.maximum(0, -(first // step))
+    high = np.minimum(count - 1, (spread - 1 - first) // step)
+    residue = -(first // common) * pow(step // common, -1, m) % m
+    found = (high - residue) // m - (low - 1 - residue) // m
+    return np.where((first % common == 0) & (high >= low), found, 0)
 
 
 def spread_out(array: np.ndarray, axes: tuple[Sliding, ...], fill: float) -> np.ndarray:
