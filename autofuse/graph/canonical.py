@@ -199,7 +199,12 @@ def _marks(graph: Graph, inside: Sequence[int], outputs: Sequence[Value]) -> dic
     told apart by their type and their readers.
     """
     members = set(inside)
-    marks = {i: _own_mark(graph[i], i, outputs) for i in inside}
+    said = _said(graph)
+    leaving: dict[int, list[int]] = {}
+    for v in outputs:
+        leaving.setdefault(v.node, []).append(v.index)
+    # What a node says of itself, and which of its results leave the group.
+    marks = {i: _hash(f"{said[i]} {sorted(leaving.get(i, ()))}") for i in inside}
     readers: dict[Value, list[tuple[int, int]]] = {}
     for i in inside:
         for k, v in enumerate(graph[i].inputs):
@@ -226,8 +231,12 @@ def _marks(graph: Graph, inside: Sequence[int], outputs: Sequence[Value]) -> dic
     return marks
 
 
-def _own_mark(node: Node, i: int, outputs: Sequence[Value]) -> str:
-    """What a node says of itself, and which of its results leave the group."""
-    attrs = [(k, digest(v) if isinstance(v, Graph) else _attr(v)) for k, v in node.attrs]
-    leaving = sorted(v.index for v in outputs if v.node == i)
-    return _hash(f"{node.op} {attrs} {list(map(str, node.types))} {leaving}")
+@lru_cache(maxsize=64)
+def _said(graph: Graph) -> tuple[str, ...]:
+    """What each node says of itself. Remembered: a search asks for the digests of all its groups."""
+
+    def said(node: Node) -> str:
+        attrs = [(k, digest(v) if isinstance(v, Graph) else _attr(v)) for k, v in node.attrs]
+        return f"{node.op} {attrs} {list(map(str, node.types))}"
+
+    return tuple(map(said, graph.nodes))

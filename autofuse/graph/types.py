@@ -61,8 +61,16 @@ class Graph:
 
     def call(self, node: int) -> OpCall:
         """Node `node` as its op sees it."""
-        n = self.nodes[node]
-        return OpCall(n.attrs, tuple(self.type_of(v) for v in n.inputs), n.types)
+        found = self._calls.get(node)
+        if found is None:
+            n = self.nodes[node]
+            found = OpCall(n.attrs, tuple(self.type_of(v) for v in n.inputs), n.types)
+            self._calls[node] = found
+        return found
+
+    @cached_property
+    def _calls(self) -> dict[int, OpCall]:
+        return {}
 
     @cached_property
     def users(self) -> tuple[tuple[int, ...], ...]:
