@@ -30,15 +30,19 @@ from autofuse.backends.base import (
 )
 from autofuse.backends.cache import BuildCache, content_key
 from autofuse.backends.cpu.target import CpuTarget
+from autofuse.backends.heads import needed_parts
 from autofuse.backends.machine import isa_digest
 from autofuse.backends.sealed import file_content
 from autofuse.backends.toolchain import Compiler, find_compiler
 from autofuse.limits import usable_cores
 from autofuse.records import Blame
 
-BASE_FLAGS = ("-std=gnu11", "-fPIC", "-fopenmp")
+# (A function that a text lacks the head of is no function that returns an int.)
+BASE_FLAGS = ("-std=gnu11", "-fPIC", "-fopenmp-simd", "-Werror=implicit-function-declaration")
 # Units that were compiled for other programs may have a kernel twice.
-LINK_FLAGS = ("-shared", "-fopenmp", "-Wl,-z,muldefs")
+LINK_FLAGS = ("-shared", "-pthread", "-Wl,-z,muldefs")
+# A flag of a source that the link line has to have, too.
+THREADED = "-fopenmp"
 LINK_LIBRARIES = ("-lm",)
 # Seconds after which a compiler is taken to hang on one unit.
 UNIT_LIMIT_S = 120.0
@@ -94,7 +98,8 @@ def compile_program(
         ):
             objects |= made
         steps = [objects[key] for key in keys]
-        library = _link(compiler, keys, steps, store, end)
+        link = (*LINK_FLAGS, *{f for s in program.sources for f in s.flags if f == THREADED})
+        library = _link(compiler, link, keys, steps, store, end)
     steps.append(library)
     return Built(
         Artifact(
@@ -193,7 +198,9 @@ def _compile_unit(
     own = keys[0] if len(keys) == 1 else content_key(["unit", *keys])
     text = cache.temporary(".c")
     try:
-        text.write_text("\n".join([unit[0].head, *(s.text for s in unit)]), encoding="utf-8")
+        own_text = "\n".join(source.text for source in unit)
+        head = needed_parts(unit[0].head, own_text)
+        text.write_text(f"{head}\n{own_text}", encoding="utf-8")
         arguments = [*_flags(unit[0], target), "-c", str(text)]
         made = make_file(compiler, arguments, cache, own, ".o", unit[0].name, _limit_s(end))
     finally:
@@ -214,16 +221,16 @@ def _limit_s(end: float) -> float:
 
 
 def _link(
-    compiler: Compiler, keys: Sequence[str], objects: Sequence[BuildStep], cache: BuildCache,
-    end: float,
+    compiler: Compiler, flags: Sequence[str], keys: Sequence[str], objects: Sequence[BuildStep],
+    cache: BuildCache, end: float,
 ) -> BuildStep:  # fmt: skip
     # -ffast-math stays off the link line: there it would make loading change the FPU's mode.
-    key = content_key(["library", compiler.identity, *LINK_FLAGS, *keys])
+    key = content_key(["library", compiler.identity, *flags, *keys])
     known = recall(cache, key, ".so")
     if known is not None:
         return known
     files = dict.fromkeys(str(step.path) for step in objects)
-    arguments = [*LINK_FLAGS, *files, *LINK_LIBRARIES]
+    arguments = [*flags, *files, *LINK_LIBRARIES]
     return make_file(compiler, arguments, cache, key, ".so", "the library", _limit_s(end))
 
 

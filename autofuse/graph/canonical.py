@@ -233,7 +233,7 @@ def _marks(graph: Graph, inside: Sequence[int], outputs: Sequence[Value]) -> dic
 
 @lru_cache(maxsize=64)
 def _said(graph: Graph) -> tuple[str, ...]:
-    """What each node says of itself. Remembered: a search asks for the digests of all its groups."""
+    """What each node says of itself. Remembered: a search asks for digests of all its groups."""
 
     def said(node: Node) -> str:
         attrs = [(k, digest(v) if isinstance(v, Graph) else _attr(v)) for k, v in node.attrs]

@@ -20,6 +20,7 @@ from autofuse.backends.cpu.tasks import (
     same_kernel,
     task_of,
 )
+from autofuse.backends.heads import needed_parts
 from autofuse.graph.types import Graph
 from autofuse.kernel.library.gemm import library_of
 from autofuse.kernel.library.onednn import dnnl_group
@@ -70,7 +71,7 @@ def entry_text(graph: Graph, plan: Schedule, calls: Callees) -> str:
     heads = {call.name: call for call in calls.values() if isinstance(call, KernelCall)}
     gemms = [r for r in kernel_runs(plan.everything) if called_by_table(r)]
     numbers = {run: i for i, run in enumerate(dict.fromkeys(map(same_kernel, gemms)))}
-    lines = [C.prelude, _RUNTIME]
+    lines = [_RUNTIME]
     for name in sorted(heads):
         lines += [heads[name].head, *_task(heads[name])]
     for run, number in numbers.items():
@@ -89,7 +90,8 @@ def entry_text(graph: Graph, plan: Schedule, calls: Callees) -> str:
     if plan.binding.bound:
         once = Schedule(plan.prepare, (), 0, (-1,) * len(plan.prepare))
         lines += _entry(once, calls, numbers, PREPARE)
-    return "\n".join(lines) + "\n"
+    text = "\n".join(lines) + "\n"
+    return f"{needed_parts(C.prelude, text)}\n{text}"
 
 
 def runtime_text() -> str:

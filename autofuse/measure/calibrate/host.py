@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from autofuse.backends.base import Program, Source
-from autofuse.backends.ccompiler import compile_program
+from autofuse.backends.ccompiler import THREADED, compile_program
 from autofuse.backends.cpu.backend import FLAGS, MATH_FLAGS
 from autofuse.backends.cpu.blas import blas_pointers
 from autofuse.backends.machine import last_level_cache_bytes, vector_bits
@@ -179,7 +179,7 @@ def _text() -> str:
 
 
 def _program() -> Program:
-    flags = (*FLAGS, *MATH_FLAGS["relaxed"], "-mprefer-vector-width=512")
+    flags = (*FLAGS, *MATH_FLAGS["relaxed"], "-mprefer-vector-width=512", THREADED)
     source = Source("calibrate", _text(), flags)
     none = TensorType((), DType.F32)
     return Program((source,), _ENTRY, (none,), (none,))

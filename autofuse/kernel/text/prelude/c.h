@@ -1,6 +1,21 @@
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
+/* Parts that no text below mentions are left out (see backends/heads.py): reading them, and the
+ * headers of C, takes as long as compiling a small kernel. */
+#if defined(__linux__)
+#include <features.h>
+#endif
+#define bool _Bool
+#define true 1
+#define false 0
+typedef __INT8_TYPE__ int8_t;
+typedef __INT16_TYPE__ int16_t;
+typedef __INT32_TYPE__ int32_t;
+typedef __INT64_TYPE__ int64_t;
+typedef __UINT8_TYPE__ uint8_t;
+typedef __UINT16_TYPE__ uint16_t;
+typedef __UINT32_TYPE__ uint32_t;
+typedef __UINT64_TYPE__ uint64_t;
+typedef __INTPTR_TYPE__ intptr_t;
+typedef __UINTPTR_TYPE__ uintptr_t;
 
 /* Compilers without instructions that compute in halves convert them one by one: there they are made
  * wide and narrow again by arithmetic on whole numbers, which becomes vectors. */
@@ -61,6 +76,83 @@ AF_VECTOR(double, 1) AF_VECTOR(double, 2) AF_VECTOR(double, 4) AF_VECTOR(double,
 AF_VECTOR(int32_t, 1) AF_VECTOR(int32_t, 2) AF_VECTOR(int32_t, 4) AF_VECTOR(int32_t, 8)
 AF_VECTOR(int32_t, 16) AF_VECTOR(int64_t, 2) AF_VECTOR(int64_t, 4) AF_VECTOR(int64_t, 8)
 
+/* glibc's vector math (libmvec): declared here so that it does not depend on -ffast-math. */
+#if defined(__x86_64__) && defined(__GLIBC_PREREQ)
+#define AF_LIBMVEC __GLIBC_PREREQ(2, 35)
+#else
+#define AF_LIBMVEC 0
+#endif
+#if AF_LIBMVEC
+#define AF_SIMD __attribute__((simd("notinbranch"), const))
+#else
+#define AF_SIMD __attribute__((const))
+#endif
+#define AF_MATH1(fn) extern AF_SIMD float fn##f(float); extern AF_SIMD double fn(double);
+#define AF_MATH2(fn) extern AF_SIMD float fn##f(float, float); extern AF_SIMD double fn(double, double);
+AF_MATH1(exp) AF_MATH1(expm1) AF_MATH1(log) AF_MATH1(log1p) AF_MATH1(sin) AF_MATH1(cos)
+AF_MATH1(tan) AF_MATH1(tanh) AF_MATH1(sinh) AF_MATH1(cosh) AF_MATH1(asin) AF_MATH1(acos)
+AF_MATH1(atan) AF_MATH1(erf) AF_MATH2(pow) AF_MATH2(atan2)
+
+/* a * b + c, which compilers that may reassociate leave as it is where it is one instruction. */
+#ifdef __FP_FAST_FMAF
+#define AF_FMAF(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define AF_FMAF(a, b, c) ((a) * (b) + (c))
+#endif
+#define AF_FLOATS(T, D, S)                                                                   \
+  AF_INLINE T af_abs_##D(T x) { return __builtin_fabs##S(x); }                               \
+  AF_INLINE T af_floor_##D(T x) { return __builtin_floor##S(x); }                            \
+  AF_INLINE T af_ceil_##D(T x) { return __builtin_ceil##S(x); }                              \
+  AF_INLINE T af_rint_##D(T x) { return __builtin_rint##S(x); }                              \
+  AF_INLINE T af_sqrt_##D(T x) { return __builtin_sqrt##S(x); }                              \
+  AF_INLINE T af_rem_##D(T x, T y) { return __builtin_fmod##S(x, y); }                       \
+  AF_INLINE bool af_isnan_##D(T x) { return x != x; }                                        \
+  AF_INLINE bool af_isfinite_##D(T x) { return __builtin_fabs##S(x) < __builtin_inf##S(); }  \
+  AF_INLINE T af_max_##D(T x, T y) { const T m = y > x ? y : x; return y != y ? y : m; }     \
+  AF_INLINE T af_min_##D(T x, T y) { const T m = y < x ? y : x; return y != y ? y : m; }
+AF_FLOATS(float, f32, f)
+AF_FLOATS(double, f64, )
+
+#define AF_INTS(T, D, U)                                                                     \
+  AF_INLINE T af_max_##D(T x, T y) { return x > y ? x : y; }                                 \
+  AF_INLINE T af_min_##D(T x, T y) { return x < y ? x : y; }
+#define AF_SIGNED(T, D, U)                                                                   \
+  AF_INTS(T, D, U)                                                                           \
+  AF_INLINE T af_abs_##D(T x) { return (T)(x < 0 ? (U)0 - (U)x : (U)x); }                    \
+  AF_INLINE T af_div_##D(T x, T y)                                                           \
+  { return y == 0 ? (T)-1 : y == -1 ? (T)((U)0 - (U)x) : (T)(x / y); }                       \
+  AF_INLINE T af_rem_##D(T x, T y) { return y == 0 ? x : y == -1 ? (T)0 : (T)(x % y); }
+#define AF_UNSIGNED(T, D, U)                                                                 \
+  AF_INTS(T, D, U)                                                                           \
+  AF_INLINE T af_abs_##D(T x) { return x; }                                                  \
+  AF_INLINE T af_div_##D(T x, T y) { return y == 0 ? (T)-1 : (T)(x / y); }                   \
+  AF_INLINE T af_rem_##D(T x, T y) { return y == 0 ? x : (T)(x % y); }
+AF_SIGNED(int64_t, i64, uint64_t)
+AF_SIGNED(int32_t, i32, uint32_t)
+AF_SIGNED(int16_t, i16, uint16_t)
+AF_SIGNED(int8_t, i8, uint8_t)
+AF_UNSIGNED(uint64_t, u64, uint64_t)
+AF_UNSIGNED(uint32_t, u32, uint32_t)
+AF_UNSIGNED(uint16_t, u16, uint16_t)
+AF_UNSIGNED(uint8_t, u8, uint8_t)
+AF_INLINE bool af_max_bool(bool x, bool y) { return x | y; }
+AF_INLINE bool af_min_bool(bool x, bool y) { return x & y; }
+
+AF_INLINE uint32_t af_mulhi_u32(uint32_t x, uint32_t y) { return (uint32_t)(((uint64_t)x * y) >> 32); }
+
+#define AF_BITS(A, DA, B, DB)                                                                \
+  AF_INLINE B af_bits_##DA##_##DB(A x) { B y; __builtin_memcpy(&y, &x, sizeof y); return y; }
+#define AF_BITS2(A, DA, B, DB) AF_BITS(A, DA, B, DB) AF_BITS(B, DB, A, DA)
+AF_BITS2(float, f32, uint32_t, u32)
+AF_BITS2(float, f32, int32_t, i32)
+AF_BITS2(int32_t, i32, uint32_t, u32)
+AF_BITS2(double, f64, uint64_t, u64)
+AF_BITS2(double, f64, int64_t, i64)
+AF_BITS2(int64_t, i64, uint64_t, u64)
+AF_BITS2(int16_t, i16, uint16_t, u16)
+AF_BITS2(int8_t, i8, uint8_t, u8)
+
+/* part: af_pair */
 /* Pairs of bf16: c + the products of both of `a` with both of each lane of `b`, sums in f32. */
 #define AF_PAIRS(N)                                                                          \
   AF_INLINE af_floatx##N af_pairs_x##N(af_floatx##N c, int32_t a, af_int32_tx##N b)          \
@@ -90,29 +182,7 @@ static inline int32_t af_pair(const af_bf16 *from)
   return pair;
 }
 
-/* glibc's vector math (libmvec): declared here so that it does not depend on -ffast-math. */
-#if defined(__x86_64__) && defined(__GLIBC_PREREQ)
-#define AF_LIBMVEC __GLIBC_PREREQ(2, 35)
-#else
-#define AF_LIBMVEC 0
-#endif
-#if AF_LIBMVEC
-#define AF_SIMD __attribute__((simd("notinbranch"), const))
-#else
-#define AF_SIMD __attribute__((const))
-#endif
-#define AF_MATH1(fn) extern AF_SIMD float fn##f(float); extern AF_SIMD double fn(double);
-#define AF_MATH2(fn) extern AF_SIMD float fn##f(float, float); extern AF_SIMD double fn(double, double);
-AF_MATH1(exp) AF_MATH1(expm1) AF_MATH1(log) AF_MATH1(log1p) AF_MATH1(sin) AF_MATH1(cos)
-AF_MATH1(tan) AF_MATH1(tanh) AF_MATH1(sinh) AF_MATH1(cosh) AF_MATH1(asin) AF_MATH1(acos)
-AF_MATH1(atan) AF_MATH1(erf) AF_MATH2(pow) AF_MATH2(atan2)
-
-/* a * b + c, which compilers that may reassociate leave as it is where it is one instruction. */
-#ifdef __FP_FAST_FMAF
-#define AF_FMAF(a, b, c) __builtin_fmaf(a, b, c)
-#else
-#define AF_FMAF(a, b, c) ((a) * (b) + (c))
-#endif
+/* part: af_exp_ af_tanh_ af_erf_ */
 /* exp as arithmetic that becomes vectors without a call (a minimax fit on half a doubling, which errs by
  * 2 units in the last place): 2^n times a polynomial of the rest, which is doubled so that 2^(n - 1) is no
  * larger than any number. n is rounded by adding a number so large that it has no fraction, and whose last
@@ -181,59 +251,40 @@ AF_INLINE double af_exp_f64(double x)
   return exp(x < -708.0 ? -708.0 : x) * (x < -708.0 ? 0.0 : 1.0);
 }
 
-#define AF_FLOATS(T, D, S)                                                                   \
-  AF_INLINE T af_abs_##D(T x) { return __builtin_fabs##S(x); }                               \
-  AF_INLINE T af_floor_##D(T x) { return __builtin_floor##S(x); }                            \
-  AF_INLINE T af_ceil_##D(T x) { return __builtin_ceil##S(x); }                              \
-  AF_INLINE T af_rint_##D(T x) { return __builtin_rint##S(x); }                              \
-  AF_INLINE T af_sqrt_##D(T x) { return __builtin_sqrt##S(x); }                              \
-  AF_INLINE T af_rem_##D(T x, T y) { return __builtin_fmod##S(x, y); }                       \
-  AF_INLINE bool af_isnan_##D(T x) { return x != x; }                                        \
-  AF_INLINE bool af_isfinite_##D(T x) { return __builtin_fabs##S(x) < __builtin_inf##S(); }  \
-  AF_INLINE T af_max_##D(T x, T y) { const T m = y > x ? y : x; return y != y ? y : m; }     \
-  AF_INLINE T af_min_##D(T x, T y) { const T m = y < x ? y : x; return y != y ? y : m; }
-AF_FLOATS(float, f32, f)
-AF_FLOATS(double, f64, )
+/* part: af_load_ af_store_ */
+#ifdef AF_NATIVE_F16
+AF_INLINE float af_load_f16(af_f16 x) { return (float)x; }
+AF_INLINE af_f16 af_store_f16(float x) { return (af_f16)x; }
+#else
+/* The exponent is moved by a factor, which also makes denormals right. */
+AF_INLINE float af_load_f16(af_f16 x)
+{
+  const uint32_t u = (x & 0x7fffu) << 13, special = u >= 0x0f800000u ? 0x7f800000u : 0;
+  const uint32_t made = af_bits_f32_u32(af_bits_u32_f32(u) * 0x1p112f) | special;
+  return af_bits_u32_f32(made | (x & 0x8000u) << 16);
+}
+/* To nearest even: by carry, and of what becomes denormal by adding a number of the right size. What
+ * is chosen between is masked, because choices turn into branches, which do not become vectors. */
+AF_INLINE af_f16 af_store_f16(float x)
+{
+  const uint32_t u = af_bits_f32_u32(x), a = u & 0x7fffffffu;
+  const uint32_t normal = (a + 0xfffu + ((a >> 13) & 1u) - 0x38000000u) >> 13;
+  const uint32_t small = af_bits_f32_u32(af_bits_u32_f32(a) + 0.5f) - 0x3f000000u;
+  const uint32_t is_small = -(uint32_t)(a < 0x38800000u), is_large = -(uint32_t)(a >= 0x477ff000u);
+  const uint32_t large = 0x7c00u | (-(uint32_t)(a > 0x7f800000u) & 0x200u);
+  const uint32_t finite = (small & is_small) | (normal & ~is_small);
+  return (af_f16)((large & is_large) | (finite & ~is_large) | ((u >> 16) & 0x8000u));
+}
+#endif
+AF_INLINE float af_load_bf16(af_bf16 x) { return af_bits_u32_f32((uint32_t)x << 16); }
+AF_INLINE af_bf16 af_store_bf16(float x)
+{
+  const uint32_t u = af_bits_f32_u32(x);
+  const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  return (af_bf16)(x != x ? 0x7fc0u : rounded);
+}
 
-#define AF_INTS(T, D, U)                                                                     \
-  AF_INLINE T af_max_##D(T x, T y) { return x > y ? x : y; }                                 \
-  AF_INLINE T af_min_##D(T x, T y) { return x < y ? x : y; }
-#define AF_SIGNED(T, D, U)                                                                   \
-  AF_INTS(T, D, U)                                                                           \
-  AF_INLINE T af_abs_##D(T x) { return (T)(x < 0 ? (U)0 - (U)x : (U)x); }                    \
-  AF_INLINE T af_div_##D(T x, T y)                                                           \
-  { return y == 0 ? (T)-1 : y == -1 ? (T)((U)0 - (U)x) : (T)(x / y); }                       \
-  AF_INLINE T af_rem_##D(T x, T y) { return y == 0 ? x : y == -1 ? (T)0 : (T)(x % y); }
-#define AF_UNSIGNED(T, D, U)                                                                 \
-  AF_INTS(T, D, U)                                                                           \
-  AF_INLINE T af_abs_##D(T x) { return x; }                                                  \
-  AF_INLINE T af_div_##D(T x, T y) { return y == 0 ? (T)-1 : (T)(x / y); }                   \
-  AF_INLINE T af_rem_##D(T x, T y) { return y == 0 ? x : (T)(x % y); }
-AF_SIGNED(int64_t, i64, uint64_t)
-AF_SIGNED(int32_t, i32, uint32_t)
-AF_SIGNED(int16_t, i16, uint16_t)
-AF_SIGNED(int8_t, i8, uint8_t)
-AF_UNSIGNED(uint64_t, u64, uint64_t)
-AF_UNSIGNED(uint32_t, u32, uint32_t)
-AF_UNSIGNED(uint16_t, u16, uint16_t)
-AF_UNSIGNED(uint8_t, u8, uint8_t)
-AF_INLINE bool af_max_bool(bool x, bool y) { return x | y; }
-AF_INLINE bool af_min_bool(bool x, bool y) { return x & y; }
-
-AF_INLINE uint32_t af_mulhi_u32(uint32_t x, uint32_t y) { return (uint32_t)(((uint64_t)x * y) >> 32); }
-
-#define AF_BITS(A, DA, B, DB)                                                                \
-  AF_INLINE B af_bits_##DA##_##DB(A x) { B y; __builtin_memcpy(&y, &x, sizeof y); return y; }
-#define AF_BITS2(A, DA, B, DB) AF_BITS(A, DA, B, DB) AF_BITS(B, DB, A, DA)
-AF_BITS2(float, f32, uint32_t, u32)
-AF_BITS2(float, f32, int32_t, i32)
-AF_BITS2(int32_t, i32, uint32_t, u32)
-AF_BITS2(double, f64, uint64_t, u64)
-AF_BITS2(double, f64, int64_t, i64)
-AF_BITS2(int64_t, i64, uint64_t, u64)
-AF_BITS2(int16_t, i16, uint16_t, u16)
-AF_BITS2(int8_t, i8, uint8_t, u8)
-
+/* part: af_read_soon af_write_soon af_stream */
 /* Lines that are needed soon: hints, which no address makes wrong. */
 static inline void af_read_soon(const void *from, uint64_t bytes)
 {
@@ -282,6 +333,7 @@ static inline void af_stream(void *to, const void *from, int64_t bytes)
 }
 #endif
 
+/* part: af_transpose_ */
 /* to[j * to_step + i] = from[i * from_step + j] for i < rows, j < columns, elements of N bytes, in
  * blocks of W rows and columns: the numbers of a block lie in the order of two indices of as many
  * bits; laying both halves of all vectors out in turns moves every bit on by one, so in the end the
@@ -347,35 +399,3 @@ AF_TRANSPOSE(4, 8, uint32_t) AF_TRANSPOSE(8, 4, uint64_t)
 AF_TRANSPOSE(1, 16, uint8_t) AF_TRANSPOSE(2, 8, uint16_t)
 AF_TRANSPOSE(4, 4, uint32_t) AF_TRANSPOSE(8, 4, uint64_t)
 #endif
-
-#ifdef AF_NATIVE_F16
-AF_INLINE float af_load_f16(af_f16 x) { return (float)x; }
-AF_INLINE af_f16 af_store_f16(float x) { return (af_f16)x; }
-#else
-/* The exponent is moved by a factor, which also makes denormals right. */
-AF_INLINE float af_load_f16(af_f16 x)
-{
-  const uint32_t u = (x & 0x7fffu) << 13, special = u >= 0x0f800000u ? 0x7f800000u : 0;
-  const uint32_t made = af_bits_f32_u32(af_bits_u32_f32(u) * 0x1p112f) | special;
-  return af_bits_u32_f32(made | (x & 0x8000u) << 16);
-}
-/* To nearest even: by carry, and of what becomes denormal by adding a number of the right size. What
- * is chosen between is masked, because choices turn into branches, which do not become vectors. */
-AF_INLINE af_f16 af_store_f16(float x)
-{
-  const uint32_t u = af_bits_f32_u32(x), a = u & 0x7fffffffu;
-  const uint32_t normal = (a + 0xfffu + ((a >> 13) & 1u) - 0x38000000u) >> 13;
-  const uint32_t small = af_bits_f32_u32(af_bits_u32_f32(a) + 0.5f) - 0x3f000000u;
-  const uint32_t is_small = -(uint32_t)(a < 0x38800000u), is_large = -(uint32_t)(a >= 0x477ff000u);
-  const uint32_t large = 0x7c00u | (-(uint32_t)(a > 0x7f800000u) & 0x200u);
-  const uint32_t finite = (small & is_small) | (normal & ~is_small);
-  return (af_f16)((large & is_large) | (finite & ~is_large) | ((u >> 16) & 0x8000u));
-}
-#endif
-AF_INLINE float af_load_bf16(af_bf16 x) { return af_bits_u32_f32((uint32_t)x << 16); }
-AF_INLINE af_bf16 af_store_bf16(float x)
-{
-  const uint32_t u = af_bits_f32_u32(x);
-  const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-  return (af_bf16)(x != x ? 0x7fc0u : rounded);
-}

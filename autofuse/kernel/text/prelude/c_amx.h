@@ -1,4 +1,5 @@
 
+/* part: af_amx AF_AMX */
 /* AMX: tiles of at most 16 rows of 64 bytes in registers. `shape` has the rows of tile i in byte i; to
  * change it costs as much as ten products of tiles, and a thread that holds tiles is dear to switch. By
  * text and not by intrinsics, as pairs are. */
