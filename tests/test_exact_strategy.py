@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -24,14 +25,17 @@ from autofuse.graph.canonical import digest, group_digest
 from autofuse.graph.types import Graph
 from autofuse.measure.hardware import HOST
 from autofuse.plan.fusion.legality import check_plan
-from autofuse.plan.types import Candidate
+from autofuse.plan.types import Candidate, FusionPlan
+from autofuse.records import Proof
 from autofuse.simplify import normal_form
 from autofuse.tuning import TuneResult, tune
 from autofuse.tuning.evaluate import group_digests
 from autofuse.tuning.job import tuner
 from autofuse.tuning.plans import baseline_plan
 from autofuse.tuning.search import exact
+from autofuse.tuning.search.allocation import VAIN, Allocation
 from autofuse.tuning.search.cover import cover_problem
+from autofuse.tuning.search.exact import ExactSearch
 from autofuse.zoo.networks import transformer
 from benchmarks.planning import mixed
 from tests.support.toy_device import LONG_S, QUICK, TOY, toy_kind, workload
@@ -164,6 +168,39 @@ def test_few_runs_are_worth_no_measuring_and_many_are(tmp_path: Path) -> None:
     )
     launches = {launch for _, launch, _ in kernel_rows(tmp_path / "one.db")}
     assert len(launches) == 1
+
+
+OPTIMISTIC = FusionPlan(())
+
+
+@dataclass
+class Scripted(ExactSearch):
+    """A search whose plan takes what is scripted each time that it is planned, and whose optimistic
+    estimates are all worth following."""
+
+    takes_us: list[float]
+    followed: int = 0
+
+    def __post_init__(self) -> None:
+        self.proof, self.expected, self.allocation = Proof(), {"k": 1.0}, Allocation(None)
+        self.bench = Mock(left_s=lambda: 1.0)
+
+    def _planned(self, may_yield: bool) -> tuple[FusionPlan | None, bool]:
+        self.proof = replace(self.proof, planned_us=self.takes_us.pop(0))
+        return FusionPlan(()), False
+
+    def _optimistic(self) -> FusionPlan | None:
+        self.followed += 1
+        return OPTIMISTIC
+
+    def _tune(self, found: FusionPlan, yielded: bool) -> int:
+        return int(found is OPTIMISTIC)
+
+
+def test_estimates_are_followed_until_some_in_a_row_came_to_nothing() -> None:
+    search = Scripted([9.0, 8.0, 8.0, 8.0, 8.0, 7.0, *[7.0] * 9])
+    search._search()
+    assert search.followed == 5 + VAIN
 
 
 def test_a_second_tune_measures_no_kernel_again(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ launches tried can be: the gap of this search, proved window by window in large 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -173,13 +174,18 @@ class ExactSearch:
             space = self.kernels.space
             self.bench.measure(default_candidate(self.graph, self.fused, space, "fused"))
         vain, may_yield = 0, True
+        # What the plan took when an optimistic estimate was last followed, until it is known what
+        # came of it.
+        followed_us: float | None = None
         while True:
             left_s = self.bench.left_s()
             found, yielded = self._planned(may_yield)
             self.allocation.planning_s += left_s - self.bench.left_s()
             if found is None:
                 return
-            before = self.proof.planned_us
+            if followed_us is not None:
+                vain = 0 if (self.proof.planned_us or math.inf) < followed_us else vain + 1
+                followed_us = None
             if self._tune(found, yielded):
                 may_yield = True
                 continue
@@ -189,8 +195,7 @@ class ExactSearch:
             optimistic = self._optimistic() if vain < VAIN else None
             if optimistic is None or not self._tune(optimistic, False):
                 return
-            may_yield = True
-            vain = vain + 1 if self.proof.planned_us == before else 0
+            may_yield, followed_us = True, self.proof.planned_us
 
     def _tune(self, found: FusionPlan, yielded: bool) -> int:
         """Rounds of new launch configurations for the kernels of a plan: how many there were.
