@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from autofuse.cover.ascent import opening_cuts
 from autofuse.cover.cuts import broken_cuts
-from autofuse.cover.highs import Floats, OutOfTimeError, Relaxation, Row, Rows, solve_integer
+from autofuse.cover.highs import OutOfTimeError, Relaxation, solve_integer
 from autofuse.cover.order import cheap_plan, run_order, waiting_values
 from autofuse.cover.presolve import Part
 from autofuse.cover.protocol import LeftS, no_limit
+from autofuse.cover.rows import Floats, Row, Rows
 
 # Further than HiGHS's own tolerance (1e-6) from a whole number.
 FRACTIONAL = 1e-5
@@ -145,7 +146,7 @@ class CoverProgram:
 
     def _add_uses(self, x: Floats) -> bool:
         """Add the rows of reads that `x` breaks; whether there were any."""
-        broken = (self._uses.matrix @ x < -FRACTIONAL / 10) & ~self._used
+        broken = (self._uses.dot(x) < -FRACTIONAL / 10) & ~self._used
         self._used |= broken
         if broken.any():
             self._add([self._use_rows[i] for i in np.flatnonzero(broken).tolist()], active=False)
@@ -206,7 +207,7 @@ class CoverProgram:
         """A bound and reduced costs that hold for any duals >= 0, so rounding cannot break them."""
         rows = self._packed
         duals = np.maximum(duals, 0.0)
-        reduced = costs - rows.matrix.T @ duals
+        reduced = costs - rows.weighed(duals)
         bound = float(rows.lower @ duals + np.minimum(reduced, 0.0) @ upper)
         return bound, np.maximum(reduced[: self.size], 0.0)
 
@@ -278,6 +279,8 @@ class CoverProgram:
         rough: bool = False,
     ) -> Solved | None:  # fmt: skip
         kept = np.concatenate([np.flatnonzero(allowed), np.arange(self.size, self._columns)])
+        chosen = np.zeros(self._columns, dtype=bool)
+        chosen[: self.size] = allowed
         integers = int(allowed.sum())
         scale = (float(costs[allowed].mean()) if integers else 0.0) or 1.0
         scaled = np.zeros(len(kept))
@@ -285,10 +288,10 @@ class CoverProgram:
         bans = [Row(tuple(plan), (-1.0,) * len(plan), 1.0 - len(plan)) for plan in forbidden]
         while True:
             active = [row for row, on in zip(self._rows, self._active, strict=True) if on]
-            some = np.flatnonzero(self._uses.matrix[:, kept[:integers]].count_nonzero(axis=1))
+            some = np.flatnonzero(self._uses.counts(chosen))
             uses = [self._use_rows[i] for i in some.tolist()]
             rows = Rows.of(active + uses + bans, self._columns)
-            rows = Rows(rows.matrix[:, kept], rows.lower)
+            rows = rows.narrowed(kept)
             nodes, gap = (1, ROUGHLY) if rough else (None, 0.0)
             answer = solve_integer(rows, scaled, integers, left_s(), nodes, gap)
             if answer is None:

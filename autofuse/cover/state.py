@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from autofuse.cover.highs import Floats
 from autofuse.cover.order import run_order
 from autofuse.cover.prepared import Prepared
 from autofuse.cover.presolve import Presolved
 from autofuse.cover.program import TOLERANCE, CoverProgram, Mask, Relaxed
 from autofuse.cover.protocol import LeftS, Measured, no_limit
+from autofuse.cover.rows import Floats
 
 # A cost this far below its bound is noise, not a wrong bound.
 NOISE = 1e-6

@@ -9,6 +9,12 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.metadata import version
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
 
 from autofuse.errors import AutofuseError
 
@@ -21,8 +27,7 @@ def blas_pointers() -> tuple[int, int, int]:
 
     `int set_threads(int)` sets how many threads BLAS itself uses and returns the number before;
     its address is 0 where the BLAS is not OpenBLAS. Raises AutofuseError."""
-    from scipy.linalg import cython_blas
-
+    cython_blas = _cython_blas()
     capsules = cython_blas.__pyx_capi__
     api = ctypes.pythonapi
     api.PyCapsule_GetName.restype = ctypes.c_char_p
@@ -43,10 +48,7 @@ def blas_pointers() -> tuple[int, int, int]:
 def blas_name() -> str:
     """What SciPy brings as BLAS: OpenBLAS says its version and for which processor its kernels are;
     of another one SciPy's own version is told."""
-    import scipy
-    from scipy.linalg import cython_blas
-
-    library = ctypes.CDLL(cython_blas.__file__)
+    library = ctypes.CDLL(_cython_blas().__file__)
     for prefix in ("scipy_", ""):
         try:
             config = getattr(library, f"{prefix}openblas_get_config")
@@ -55,7 +57,23 @@ def blas_name() -> str:
         config.restype = ctypes.c_char_p
         words: list[str] = config().decode().split()
         return " ".join(word for word in words if not word.startswith("MAX_THREADS"))
-    return f"the BLAS of SciPy {scipy.__version__}"
+    return f"the BLAS of SciPy {version('scipy')}"
+
+
+@lru_cache(maxsize=1)
+def _cython_blas() -> Any:
+    """The module scipy.linalg.cython_blas, by its file: the package around it takes a third of a
+    second to import, and none of it is used."""
+    package = find_spec("scipy")
+    folders = [] if package is None else package.submodule_search_locations or ()
+    for path in (Path(f, "linalg", f"cython_blas{s}") for f in folders for s in EXTENSION_SUFFIXES):
+        if path.exists():
+            found = spec_from_file_location("scipy.linalg.cython_blas", path)
+            assert found is not None and found.loader is not None
+            module = module_from_spec(found)
+            found.loader.exec_module(module)
+            return module
+    return import_module("scipy.linalg.cython_blas")
 
 
 def _thread_setter(extension: str) -> int:

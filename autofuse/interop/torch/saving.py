@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autofuse.cover.highs import Row, Rows, solve_integer
+from autofuse.cover.highs import solve_integer
+from autofuse.cover.rows import Row, Rows
 from autofuse.errors import AutofuseError
 
 # A program of thousands of values is solved in less; what was found by then is good enough.
