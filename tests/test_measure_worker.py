@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +150,24 @@ def test_worker_is_started_again_only_when_lost(built: dict[str, Artifact]) -> N
         fresh.measure(built["segfaults"], None)
         fresh.measure(built["good"], None)
         assert fresh.starts == 2
+
+
+def test_a_workload_longer_than_a_pipe_holds_is_given_while_something_else_is_done(
+    built: dict[str, Artifact],
+) -> None:
+    long = replace(graph(), nodes=tuple(replace(n, name="n" * 200_000) for n in graph().nodes))
+    with Worker(Workload(long, seed=3), limit_s=20) as begun:
+        begun.begin()
+        begun.begin()
+        assert begun.starts == 0
+        begun.start()
+        assert begun.measure(built["good"], None).failure is None and begun.starts == 1
+        begun.use(Workload(graph(), seed=4))
+        assert begun.measure(built["good"], None).failure is None and begun.starts == 1
+    with Worker(Workload(graph(), seed=3), limit_s=20) as other:
+        other.begin()
+        other.use(Workload(graph(), seed=4))  # before it was heard of the first one
+        assert other.measure(built["good"], None).failure is None and other.starts == 1
 
 
 def test_workload_that_does_not_fit_is_said_at_once() -> None:

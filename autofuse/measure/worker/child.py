@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -72,6 +73,7 @@ class Child:
             command = sandboxed(command, directory)
             environment = sandbox_environment(environment, directory)
         self._sandbox = sandbox
+        self._teller: threading.Thread | None = None
         try:
             self._process = subprocess.Popen(
                 command,
@@ -92,18 +94,34 @@ class Child:
             for descriptor in theirs:
                 os.close(descriptor)
 
-    def ask(
-        self, message: object, limit_s: float, stop: Callable[[], bool] = lambda: False
-    ) -> object:
-        """The answer to `message`. Raises LostError after `limit_s` seconds, when `stop` says so,
-        or if the process ends."""
+    def ask(self, message: object, limit_s: float) -> object:
+        """The answer to `message`. Raises LostError as `answer` does."""
         try:
             self._requests.send(message)
+        except (BrokenPipeError, ConnectionResetError):
+            raise LostError(self._crash()) from None
+        return self.answer(limit_s)
+
+    def tell(self, message: object) -> None:
+        """Send a message, of which `answer` gives the answer, and go on meanwhile: it may be longer
+        than a pipe holds, and who reads it may only be starting."""
+
+        def send() -> None:
+            with suppress(OSError):  # the process ended: who waits for the answer is told
+                self._requests.send(message)
+
+        self._teller = threading.Thread(target=send, daemon=True)
+        self._teller.start()
+
+    def answer(self, limit_s: float, stop: Callable[[], bool] = lambda: False) -> object:
+        """What the process says next. Raises LostError after `limit_s` seconds, when `stop` says
+        so, or if the process ends."""
+        try:
             if not self._answers(time.monotonic() + limit_s, stop):
                 text = f"did not finish within {limit_s:g} s"
                 raise LostError(Failure(FailureKind.TIMEOUT, text, Blame.MACHINE))
             return self._replies.recv()
-        except (EOFError, BrokenPipeError, ConnectionResetError):
+        except (EOFError, ConnectionResetError):
             raise LostError(self._crash()) from None
 
     def _answers(self, end: float, stop: Callable[[], bool]) -> bool:
@@ -141,6 +159,8 @@ class Child:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        if self._teller is not None:
+            self._teller.join()
         self._requests.close()
         self._replies.close()
         os.close(self._lifeline)

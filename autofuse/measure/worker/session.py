@@ -72,6 +72,10 @@ class Worker:
         self.starts = 0
         self._opened = 0
         self._ready = self._is_open = False
+        # When the child was asked to open the workload, until it has answered, and how long it may
+        # take.
+        self._asked_at: float | None = None
+        self._limit_s = 0.0
         self.blind = ""
         self.checked_on: tuple[str, ...] = ()
         with starting():
@@ -103,8 +107,18 @@ class Worker:
         self._opened += 1
         self._ready = False
         self.workload = workload
-        if self._child is not None:
+        if self._asked_at is not None:  # about the workload before
+            self._drop()
+        elif self._child is not None:
             self._open(self._child)
+
+    def begin(self) -> None:
+        """Start the child now, let it work out the reference, and do something else meanwhile: what
+        comes of it is told by `start`, or with the first job. Raises MeasureError."""
+        self.spawn()
+        if self._asked_at is None and self._fits():
+            assert self._child is not None
+            self._ask_to_open(self._child)
 
     def spawn(self) -> None:
         """Start the child now and do something else while it starts. Raises MeasureError."""
@@ -118,8 +132,8 @@ class Worker:
         self._is_open = False
 
     def start(self) -> None:
-        """Start the child now, and let it work out the reference, rather than with the first job,
-        whose time limit counts from then on. Raises MeasureError, LateReferenceError."""
+        """Wait until the reference is worked out, rather than with the first job, whose time limit
+        counts from then on. Raises MeasureError, LateReferenceError."""
         with measurement_lock(self.hardware.unit):
             self._running()
 
@@ -227,17 +241,33 @@ class Worker:
     def _reference(self) -> Path:
         return self._private.path / f"reference-{self._opened}.npz"
 
+    def _fits(self) -> bool:
+        """Whether the memory there is holds the workload."""
+        try:
+            check_room(self.workload, usable_memory_bytes())
+        except MeasureError:
+            return False
+        return True
+
+    def _ask_to_open(self, child: Child) -> None:
+        self._asked_at, self._limit_s = time.monotonic(), self.setup_s()
+        device = self.hardware.device
+        child.tell(Open(self.workload, self._reference(), device, self._limit_s))
+
     def _open(self, child: Child) -> None:
-        """Give the child its workload; it is ended when that fails."""
+        """Give the child its workload, unless it has been told; it is ended when that fails."""
         try:
             check_room(self.workload, usable_memory_bytes())
         except MeasureError:
             self._drop()
             raise
-        limit_s = self.setup_s()
+        if self._asked_at is None:
+            self._ask_to_open(child)
+        assert self._asked_at is not None
+        limit_s, waited_s = self._limit_s, time.monotonic() - self._asked_at
         try:
-            opened = Open(self.workload, self._reference(), self.hardware.device, limit_s)
-            ready = child.ask(opened, limit_s, self._stop)
+            ready = child.answer(max(limit_s - waited_s, 0.0), self._stop)
+            self._asked_at = None
         except LostError as lost:
             self._drop()
             if lost.failure.kind is FailureKind.TIMEOUT:
@@ -258,6 +288,6 @@ class Worker:
         self.blind, self.checked_on = ready.blind, ready.checked_on
 
     def _drop(self) -> None:
-        child, self._child = self._child, None
+        child, self._child, self._asked_at = self._child, None, None
         if child is not None:
             child.end()

@@ -110,15 +110,15 @@ def tune(
 def _measuring(
     kind: DeviceKind, forms: Forms, asked: TuneOptions, budget: Budget
 ) -> Iterator[Evaluator]:
-    """What measures candidates in a process of its own, which starts while the first plan is
-    made."""
+    """What measures candidates in a process of its own, which starts, and works out what is right,
+    while the first plan is made."""
     graph, patient = forms.graph, budget.impatience(budget.seconds)
     state = within(patient, lambda: cache_state(asked.cache, graph, kind)) or COLD
     sampling = Sampling(state, wall_s=budget.samples_s)
     workload = Workload(graph, asked.seed, written=forms.written)
     setup_s, hardware = budget.setup_s, kind.timer
     with Worker(workload, setup_s=setup_s, hardware=hardware, stop=budget.stop) as worker:
-        worker.spawn()
+        worker.begin()
         yield Evaluator(
             kind.backend, graph, digest(graph), worker, sampling, budget, hardware.hangs_are_final
         )
