@@ -141,6 +141,19 @@ def test_ill_conditioned_program_passes_in_f32_and_fails_when_wrong() -> None:
     assert not check((bad,), held).ok
 
 
+def test_equal_errors_of_narrow_results_have_room() -> None:
+    """1 - x is 1 in bf16, so that 400 of them are 1 and not 0.77: no chance, and no fault."""
+    builder = GraphBuilder()
+    x = builder.input("x", (400,), DType.BF16)
+    one = builder.constant(1.0, DType.BF16, (400,))
+    near = builder.add("sub", one, x)
+    graph = builder.build([builder.add("reduce_prod", near, axes=(0,))])
+    held = reference_of(graph, (np.full(400, 0.00065),))
+    bfloat = DType.BF16.numpy
+    for value, ok in ((0.77, True), (1.0, True), (0.0, False), (2.0, False)):
+        assert check((np.array(value, bfloat),), held).ok == ok, value
+
+
 def test_threshold_program_may_have_few_outliers_only() -> None:
     builder = GraphBuilder()
     x = builder.input("x", (N,), DType.F32)

@@ -9,7 +9,7 @@ import pytest
 
 from autofuse import spec, trace, xp
 from autofuse.graph.builder import GraphBuilder
-from autofuse.graph.reference import Noise, Runs, random_inputs
+from autofuse.graph.reference import Narrowing, Noise, Runs, random_inputs
 from autofuse.graph.types import Graph
 from autofuse.measure.check.compare import reference_of
 from autofuse.measure.truth import compiled as truth
@@ -68,6 +68,22 @@ def of(
 ) -> tuple[Graph, tuple[np.ndarray, ...]]:
     graph = trace(function, *(spec(s) for s in shapes))
     return graph, random_inputs(graph, 0)
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
+def test_what_is_narrow_is_rounded_to_its_type(dtype: DType) -> None:
+    b = GraphBuilder()
+    x = b.input("x", (64,), dtype)
+    wide = b.add("cast", b.add("exp", x), dtype=str(DType.F32))
+    graph = b.build([b.add("exp", x), b.add("sqrt", wide)])
+    inputs = (np.linspace(-20.0, 20.0, 64).astype(dtype.numpy),)
+    with np.errstate(over="ignore"):
+        narrow = np.exp(inputs[0].astype(np.float64)).astype(dtype.numpy).astype(np.float64)
+    normal = narrow >= 2.0**-14  # below, halves have fewer bits
+    for runs in (Runs(graph, inputs), CompiledRuns(graph, inputs, worth_s=0.0)):
+        found, root = runs(Narrowing())
+        assert np.array_equal(found[normal], narrow[normal])
+        assert np.array_equal(root[normal], np.sqrt(narrow[normal]))
 
 
 def test_noise_moves_results_as_numpys_does() -> None:

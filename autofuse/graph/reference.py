@@ -42,6 +42,8 @@ class Noise:
     """
 
     LENGTH = 65_521
+    # Whether results of narrow types are rounded to these.
+    narrows = False
 
     def __init__(self, seed: int, scale: float = 2.0) -> None:
         self._rng = np.random.default_rng(seed)
@@ -63,6 +65,8 @@ class Noise:
         if size is not None:
             moved = self(size.astype(np.float64), 1.0) - size
             noisy = np.asarray(noisy + FOLDED * moved)
+        if self.narrows and dtype.compute is not dtype:
+            noisy = _narrowed(noisy, splitter(dtype))
         if dtype is DType.F64:
             return noisy
         top = dtype.largest
@@ -87,6 +91,29 @@ class Noise:
                 np.multiply(part, factors[: part.size], out=out)
         moved = noisy.reshape([array.shape[axis] for axis in order])
         return np.asarray(moved.transpose(np.argsort(order)))
+
+
+class Narrowing(Noise):
+    """Every result of a narrow type rounded to it, as where each op is a kernel of its own. Nothing
+    is left to chance in it: errors that all lean to one side, as those of equal elements do, add
+    up."""
+
+    narrows = True
+
+    def __init__(self) -> None:
+        super().__init__(0, 0.0)
+
+
+def splitter(dtype: DType) -> float:
+    """What a float64 is multiplied by to be rounded to the bits of a narrower type (Veltkamp
+    1968): to p bits of 53, 2^(53 - p) + 1."""
+    return 2.0**52 * dtype.eps + 1.0
+
+
+def _narrowed(array: np.ndarray, split: float) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        large = array * split
+        return np.where(np.isfinite(large), large - (large - array), array)
 
 
 class Runs:

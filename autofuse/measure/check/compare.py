@@ -16,6 +16,8 @@ An element may stand still by chance, or because a clip hides the noise (max(x, 
 0). So a mirrored pair of runs with WIDE times the noise counts as well, scaled back, where it does
 not jump: in one of the pair x is above 0. Where rounding decides anything at all, 3 more runs make
 a spread of 0 by chance rarer than one in 10^9. The relative norm of the error has a tighter bound.
+Noise is of chance, and errors of equal elements are equal: a product of 400 numbers just below 1
+in bf16 is 1 where each is stored. One run rounds all that is narrow to its type (Veltkamp 1968).
 
 Programs with jumps (comparisons, floor, resets of a simulation) have elements that land elsewhere
 under rounding noise. An element that lands elsewhere in several noisy runs is excused by its
@@ -34,11 +36,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
-from autofuse.graph.reference import Noise, Runs
+from autofuse.graph.reference import Narrowing, Noise, Runs
 from autofuse.graph.types import Graph
 from autofuse.measure.check.parts import ANY_FINITE, Held, HeldParts, numpy_parts, slices
 from autofuse.ops.dtypes import DType
@@ -51,6 +53,9 @@ SPREAD_FACTOR = 16.0
 NOISE_ULPS = 2.0
 JUMP = 1e-3
 WIDE = 64.0
+# A part of what rounding all that is narrow to its type does counts as spread: it is no chance, and
+# what a plan may do.
+NARROWED = 4.0
 _POISON_BYTE = 0xA5
 _EXTRA_RUNS = 3
 # Share of an output that may be NaN in the reference, or excused, before the check says that it
@@ -139,19 +144,30 @@ def reference_of(
     graph: Graph, inputs: Sequence[np.ndarray], runs: int = 2, evaluate: RunsOf = Runs
 ) -> WorkloadReference:
     """The reference of `graph` on these inputs: one exact run, `runs` noisy ones, two wide ones,
-    and 3 more noisy ones where rounding decides anything. `evaluate` runs the graph."""
+    3 more noisy ones where rounding decides anything, and one that rounds what is narrow to its
+    type. `evaluate` runs the graph."""
     runs_of = evaluate(graph, inputs)
 
     def run(scale: float, seed: int) -> Sequence[np.ndarray]:
         return runs_of(Noise(seed, NOISE_ULPS * scale) if scale != 0 else None)
 
-    return build_reference(run, graph.output_types, runs)
+    narrow = partial(runs_of, Narrowing()) if _is_narrow(graph) else None
+    return build_reference(run, graph.output_types, runs, narrow)
+
+
+def _is_narrow(graph: Graph) -> bool:
+    """Whether results are stored in types narrower than their arithmetic."""
+    bodies = (v for node in graph.nodes for _, v in node.attrs if isinstance(v, Graph))
+    own = (t.dtype for node in graph.nodes if node.inputs for t in node.types)
+    return any(d.is_float and d.compute is not d for d in own) or any(map(_is_narrow, bodies))
 
 
 def build_reference(
-    evaluate: Evaluate, types: Sequence[TensorType], runs: int = 2
-) -> WorkloadReference:
-    """As `reference_of`, from a function that runs the reference with a given noise."""
+    evaluate: Evaluate, types: Sequence[TensorType], runs: int = 2,
+    narrow: Callable[[], Sequence[np.ndarray]] | None = None,
+) -> WorkloadReference:  # fmt: skip
+    """As `reference_of`, from a function that runs the reference with a given noise, and one that
+    runs it with all that is narrow rounded."""
     # The exact run may overflow or divide by zero: that is the program's own doing.
     with np.errstate(all="ignore"):
         exact = zip(evaluate(0.0, 0), types, strict=True)
@@ -166,6 +182,8 @@ def build_reference(
         for scale in (WIDE, -WIDE):
             for move, array in zip(moves, evaluate(scale, runs + 1), strict=True):
                 move.add_wide(array)
+        for move, array in zip(moves, narrow() if narrow is not None else (), strict=False):
+            move.add_narrow(array)
         if any(move.delicate for move in moves):
             add(runs + 2, _EXTRA_RUNS)
         return WorkloadReference(tuple(move.finish() for move in moves))
@@ -205,7 +223,9 @@ class _Moves:
         self.base = base_tolerance(type_.dtype)
         self.rms, finite = self._root_mean_square()
         self.norm = self.rms * math.sqrt(finite)
-        self.largest, self.second, self.wide = (np.zeros(exact.shape, np.float32) for _ in "123")
+        self.largest, self.second, self.wide, self.narrow = (
+            np.zeros(exact.shape, np.float32) for _ in range(4)
+        )
 
     def _root_mean_square(self) -> tuple[float, int]:
         """Of the finite elements, scaled so that squares do not overflow; and how many they are."""
@@ -246,13 +266,20 @@ class _Moves:
             np.maximum(second, np.minimum(largest, moved), out=second)
             np.maximum(largest, moved, out=largest)
 
+    def add_narrow(self, array: np.ndarray) -> None:
+        for part, moved in self._moved(array):
+            self.narrow[part] = moved
+
     def add_wide(self, array: np.ndarray) -> None:
         for part, moved in self._moved(array):
             np.maximum(self.wide[part], moved, out=self.wide[part])
 
     def _spread(self, part: slice, weight: np.ndarray) -> np.ndarray:
-        """How far elements moved: in wide runs too, scaled back, unless they jumped there."""
-        largest, wide = self.largest[part], self.wide[part]
+        """How far elements moved: in wide runs too, scaled back, unless they jumped there; and a
+        part of how far rounding what is narrow moved them."""
+        wide, narrow = self.wide[part], self.narrow[part]
+        certain = np.where(narrow >= ANY_FINITE, narrow, narrow / NARROWED)
+        largest = np.maximum(self.largest[part], certain)
         back = np.where(self._leaped(wide, weight), 0.0, wide.astype(np.float64) / WIDE)
         return np.asarray(np.maximum(largest.astype(np.float64), back))
 

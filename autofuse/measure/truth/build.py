@@ -18,13 +18,13 @@ from autofuse.backends.ccompiler import UNIT_LIMIT_S, make_file, recall
 from autofuse.backends.cpu.pool import pool_pointer
 from autofuse.backends.machine import isa_digest
 from autofuse.backends.toolchain import find_compiler
-from autofuse.graph.reference import Noise
+from autofuse.graph.reference import Noise, splitter
 from autofuse.graph.types import Graph, Node
 from autofuse.kernel.ir.emit import LoweringError
 from autofuse.limits import usable_cores
 from autofuse.measure.truth.loops import LoopUnit
 from autofuse.measure.truth.plan import ByNumPy, TruthItem, TruthKernel, TruthLoop, items
-from autofuse.measure.truth.text import FLAGS, QUIET, TABLE, KernelText, kernel_text
+from autofuse.measure.truth.text import FLAGS, NARROW, QUIET, TABLE, KernelText, kernel_text
 from autofuse.ops.spec import Family
 
 Arrays = tuple[np.ndarray, ...]
@@ -74,7 +74,7 @@ class TruthLibrary:
         self._places = (ctypes.c_void_p * max(1, len(self._constants)))(
             *(a.ctypes.data for a in self._constants)
         )
-        self._quiet = np.append(np.zeros(QUIET), np.inf)
+        self._quiet = np.array([0.0] * QUIET + [np.inf] + [0.0] * len(NARROW))
         self._parallel = ctypes.cast(pool_pointer(), ctypes.c_void_p) if not self.empty else None
         self._threads = usable_cores()
 
@@ -103,7 +103,10 @@ class TruthLibrary:
 
     def state(self, noise: Noise | None) -> _State:
         """What compiled code is given for one run."""
-        table = self._quiet if noise is None else np.append(np.tile(noise.table, 3), 0.0)
+        table = self._quiet
+        if noise is not None:
+            splits = [splitter(dtype) if noise.narrows else 0.0 for dtype in NARROW]
+            table = np.concatenate([np.tile(noise.table, 3), [0.0], splits])
         self._table = table  # kept as long as the state may be used
         return _State(
             0 if noise is None else noise.seed(),
