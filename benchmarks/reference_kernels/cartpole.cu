@@ -4,7 +4,7 @@
    Before this text come the prelude and the macros ENVS, STEPS (at least one of each) and UNROLL,
    how many steps the compiler copies one after another (STEPS: the loop is gone).
 
-   Random numbers are those of `random_bits` (see docs/kernels.md): stream 2t has 4 ENVS words, so its
+   Random numbers are those of `random_bits` (see docs/kernels/graph.md): stream 2t has 4 ENVS words, so its
    quarters are the four resets of an environment and one call draws them; stream 2t + 1 has ENVS. */
 
 struct Words {
