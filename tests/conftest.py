@@ -16,6 +16,7 @@ from autofuse.cost.bounds import Calibration
 from autofuse.devices import DeviceKind
 from autofuse.kernel.ir.types import Kernel
 from autofuse.kernel.passes import OBSERVERS, verify
+from autofuse.tuning.job import finals
 from tests.support import seeds
 from tests.support.databases import databases, postgres, sqlite_store, sqlite_template, store
 
@@ -98,6 +99,15 @@ def _calibrated_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DeviceKind, "calibrate", calibrate)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _short_comparisons() -> Iterator[None]:
+    """Which of a test's small plans is the fastest is not what is tested: the last comparison takes
+    a tenth of the samples."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finals, "MAX_ROUNDS", 2)
         yield
 
 
