@@ -26,7 +26,7 @@ from autofuse.measure.hardware import HOST
 from autofuse.plan.fusion.legality import check_plan
 from autofuse.plan.types import Candidate
 from autofuse.simplify import normal_form
-from autofuse.tuning import TuneResult, tune
+from autofuse.tuning import Progress, TuneResult, tune
 from autofuse.tuning.evaluate import group_digests
 from autofuse.tuning.job import tuner
 from autofuse.tuning.plans import baseline_plan
@@ -61,6 +61,16 @@ def tune_exactly(db: Path, graph: Graph | None = None, **more: Any) -> TuneResul
     budget_s = more.pop("budget_s", LONG_S)
     more = {"baselines": "all"} | more
     return tune(graph or workload(), device="toy", db=str(db), budget_s=budget_s, **more)
+
+
+def until_measured(count: int) -> dict[str, Any]:
+    """What ends a search that has measured so many candidates, on a machine however slow."""
+    measured = [0]
+
+    def told(progress: Progress) -> None:
+        measured[0] = progress.measured
+
+    return {"progress": told, "stop": lambda: measured[0] >= count}
 
 
 def kernel_rows(db: Path) -> Counter[tuple[str, str, str]]:
@@ -100,10 +110,10 @@ def test_layers_share_their_kernels_within_and_across_graphs(tmp_path: Path) -> 
         for graph in (few, more)
     )
     assert len(set(used)) <= 0.7 * len(used) and set(used) == set(again)
-    check_result(tune_exactly(db, few, search_gap=0.6, budget_s=12))
+    check_result(tune_exactly(db, few, search_gap=0.6, budget_s=60, **until_measured(6)))
     before = kernel_rows(db)
     assert before and set(before.values()) == {1}
-    check_result(tune_exactly(db, more, search_gap=0.6, budget_s=12))
+    check_result(tune_exactly(db, more, search_gap=0.6, budget_s=60, **until_measured(6)))
     after = kernel_rows(db)
     assert set(after.values()) == {1}, "a time that is known is not taken again"
     assert before.keys() <= after.keys()
