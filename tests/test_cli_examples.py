@@ -53,8 +53,6 @@ def test_every_example_works(
     )
     monkeypatch.setattr(study, "casestudy", small)
     monkeypatch.setattr(study, "peer", peer_compiling_once())
-    # Of the rules, whose plans of every rung take compilers most, one.
-    monkeypatch.setattr(study, "STRATEGIES", ("xla-2026",))
     # A tenth of each example's budget: the case study shares its own out among many programs.
     for command in commands():
         told = call(capsys, *command.split(), "--help").out

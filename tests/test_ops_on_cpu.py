@@ -17,14 +17,10 @@ def results() -> dict[str, CheckResult]:
     names = list(CASES)
     chunks = [names[k : k + CHUNK] for k in range(0, len(names), CHUNK)]
     graphs = [together(chunk) for chunk in chunks]
-    plain, relaxed = (
-        [Case(g, one_kernel_each(g, launch), "") for g, _ in graphs] for launch in LAUNCHES
-    )
-    # One of each op's two kernels by an optimising compiler, which takes three times as long.
-    artifacts = [*build(plain, "-O0"), *build(relaxed)]
+    cases = [Case(g, one_kernel_each(g, launch), "") for launch in LAUNCHES for g, _ in graphs]
     wanted = {name: expected(name) for name in names}
     found: dict[str, CheckResult] = {}
-    for (_, counts), artifact in zip(graphs * len(LAUNCHES), artifacts, strict=True):
+    for (_, counts), artifact in zip(graphs * len(LAUNCHES), build(cases), strict=True):
         outputs = iter(poisoned_run(artifact, [x for name in counts for x in wanted[name][0]]))
         for name, count in counts.items():
             result = check(tuple(islice(outputs, count)), wanted[name][1])
