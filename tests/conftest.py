@@ -6,6 +6,7 @@ import gc
 import os
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -16,6 +17,7 @@ from autofuse.cost.bounds import Calibration
 from autofuse.devices import DeviceKind
 from autofuse.kernel.ir.types import Kernel
 from autofuse.kernel.passes import OBSERVERS, verify
+from autofuse.tuning.job import finals
 from tests.support import seeds
 from tests.support.databases import databases, postgres, sqlite_store, sqlite_template, store
 
@@ -25,6 +27,17 @@ __all__ = ["databases", "postgres", "sqlite_store", "sqlite_template", "store"]
 
 def pytest_configure(config: pytest.Config) -> None:
     seeds.begin(config)
+    if "AUTOFUSE_CACHE" not in os.environ:
+        own_build_cache(config)
+
+
+def own_build_cache(config: pytest.Config) -> None:
+    """Builds of the tests stay out of the user's cache. The processes of pytest-xdist inherit the
+    variable: what one of them has built the others find."""
+    directory = tempfile.TemporaryDirectory()
+    os.environ["AUTOFUSE_CACHE"] = directory.name
+    config.add_cleanup(partial(os.environ.pop, "AUTOFUSE_CACHE", None))
+    config.add_cleanup(directory.cleanup)
 
 
 def pytest_report_header() -> str:
@@ -66,18 +79,6 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_build_cache() -> Iterator[None]:
-    """Builds of the tests stay out of the user's cache."""
-    if "AUTOFUSE_CACHE" in os.environ:
-        yield
-        return
-    with tempfile.TemporaryDirectory() as directory:
-        os.environ["AUTOFUSE_CACHE"] = directory
-        yield
-        del os.environ["AUTOFUSE_CACHE"]
-
-
-@pytest.fixture(scope="session", autouse=True)
 def _own_database() -> Iterator[None]:
     """Commands that name no database leave the user's alone."""
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
@@ -98,6 +99,15 @@ def _calibrated_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DeviceKind, "calibrate", calibrate)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _short_comparisons() -> Iterator[None]:
+    """Which of a test's small plans is the fastest is not what is tested: the last comparison takes
+    a tenth of the samples."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finals, "MAX_ROUNDS", 2)
         yield
 
 

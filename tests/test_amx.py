@@ -30,6 +30,7 @@ from search_spaces import CpuLaunchSpace
 from search_spaces.launch import first_option
 from tests.support.batching import at_level
 from tests.support.pairs import launch_of, product
+from tests.support.seeds import examples
 from tests.support.tile_programs import program, whole
 
 MODEL = "-DAF_MODEL_AMX"
@@ -54,7 +55,7 @@ def run(
         return tuple(loaded.run(inputs))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     sizes=st.tuples(st.integers(1, 70), st.integers(1, 150), st.integers(2, 150)),
     left=st.booleans(),

@@ -30,6 +30,7 @@ from benchmarks.contraction_graphs import graph_of as graph_of_layer
 from search_spaces import CpuLaunchSpace
 from tests.support.convolution_programs import convolutions, graph_of
 from tests.support.emulation import library_of, one_kernel, run_kernel
+from tests.support.seeds import examples
 from tests.support.tile_launches import error, launch_of
 from tests.support.tile_programs import whole
 from tests.support.weighted import error as prepared_error
@@ -79,7 +80,7 @@ def one_of(case: dict[str, Any]) -> Graph:
     return graph
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=convolutions(), chosen=SETTINGS)
 def test_every_convolution_is_right_under_every_setting(
     case: dict[str, Any], chosen: dict[str, int | str | bool]

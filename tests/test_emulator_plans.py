@@ -6,9 +6,9 @@ import pytest
 
 from tests.support.drawn_plans import made
 from tests.support.emulated_plans import failures, on_cuda
-from tests.support.seeds import seeds
+from tests.support.seeds import examples, seeds
 
-PLANS, CHUNK = 300, 50
+PLANS, CHUNK = examples(300), 50
 
 
 @pytest.mark.parametrize("start", range(0, PLANS, CHUNK))

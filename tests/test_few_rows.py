@@ -34,6 +34,7 @@ from tests.support.online_cases import (
     relative,
     scores,
 )
+from tests.support.seeds import examples
 from tests.support.tile_programs import softmax, whole
 
 ALONG_TERMS = st.fixed_dictionaries(
@@ -47,7 +48,7 @@ ALONG_TERMS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(
     sizes=st.tuples(st.integers(1, 9), st.integers(2, 200), st.integers(1, 40)),
     wide=st.integers(2, 90),

@@ -23,6 +23,7 @@ from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Cost, Failure, FailureKind, Measurement
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.evaluate import Evaluator
+from autofuse.tuning.job import finals
 from autofuse.tuning.job.finals import FinalDecision, Pace, decide, likely, samples_for
 
 CRASH = Failure(FailureKind.CRASH, "killed by SIGSEGV")
@@ -213,7 +214,8 @@ def test_the_second_comparison_is_left_out_when_it_would_end_too_late() -> None:
     assert worker.asked == [3] and found.final is not None and found.final.best_us == 4.0
 
 
-def test_slow_plans_get_few_samples() -> None:
+def test_slow_plans_get_few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finals, "MAX_ROUNDS", 20)
     assert samples_for(8.0, 1e3) == (5, 20) and samples_for(1.0, 1e5) == (5, 2)
     assert samples_for(1.0, 1e6) == (3, 1)
 

@@ -26,10 +26,11 @@ from benchmarks.hostile.damage import damaged_bytes, damaged_message
 from tests.support.cli_tools import call, refused
 from tests.support.damage import SEED, bounded
 from tests.support.onnx_models import chosen, perceptron, read_back, shaped
+from tests.support.seeds import examples
 
 CASES = int(os.environ.get("AUTOFUSE_FUZZ_CASES", "400"))
 # Those that go through the command line too, which takes twenty times as long.
-LINES = int(os.environ.get("AUTOFUSE_FUZZ_CASES", "40"))
+LINES = int(os.environ.get("AUTOFUSE_FUZZ_CASES", examples(60)))
 CHUNK = 200
 # Made once: making it from its commands takes longer than most answers.
 PROGRAM = get_command(app)

@@ -39,6 +39,7 @@ from tests.support.online_cases import (
     relative,
     scores,
 )
+from tests.support.seeds import examples
 from tests.support.tile_programs import program, softmax, whole
 
 SETTINGS = st.fixed_dictionaries(
@@ -90,7 +91,7 @@ def test_every_type_is_right(name: str, dtype: str) -> None:
     check(graph, launch_of(), {"f64": 1e-12, "f16": 2e-3, "bf16": 2e-2}[dtype])
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(
     sizes=st.tuples(st.integers(1, 140), st.integers(2, 200), st.integers(1, 40)),
     wide=st.integers(2, 90),

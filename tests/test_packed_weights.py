@@ -23,6 +23,7 @@ from autofuse.plan.parameters import LaunchConfig
 from autofuse.plan.program.packing import packing_of
 from autofuse.plan.program.schedule import Run, schedule
 from autofuse.plan.types import Candidate
+from tests.support.seeds import examples
 from tests.support.tile_programs import PROGRAMS
 from tests.support.weighted import (
     SETTINGS,
@@ -58,7 +59,7 @@ def test_every_type_is_right(name: str, dtype: str) -> None:
     assert error(graph, candidate) < TOLERANCE[dtype]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     sizes=st.tuples(st.integers(1, 70), st.integers(2, 150), st.integers(1, 60)),
     batch=st.integers(1, 3),

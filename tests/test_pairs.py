@@ -26,6 +26,7 @@ from search_spaces import CpuLaunchSpace
 from search_spaces.launch import first_option
 from tests.support.batching import quick_library
 from tests.support.pairs import launch_of, product
+from tests.support.seeds import examples
 from tests.support.tile_programs import PROGRAMS, program, whole
 
 
@@ -39,7 +40,7 @@ def tiles(graph: Graph, launch: LaunchConfig) -> list[TileProduct]:
     return [s for s in statements(kernel.body) if isinstance(s, TileProduct)]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     sizes=st.tuples(st.integers(1, 70), st.integers(1, 150), st.integers(2, 150)),
     left=st.booleans(),

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from tests.support.batching import failures
 from tests.support.drawn_plans import made
+from tests.support.seeds import examples
 
 # One build serves a whole batch. Nothing is shrunk: the label of a case makes it again.
-EXAMPLES, BATCH = 4, 20
+EXAMPLES, BATCH = examples(6), 20
 PLAN = st.tuples(st.integers(0, 2**31), st.integers(1, 30), st.integers(0, 80))
 PLANS = st.lists(PLAN, min_size=BATCH, max_size=BATCH, unique=True)
 BATCHES = settings(max_examples=EXAMPLES, phases=(Phase.explicit, Phase.generate))

@@ -88,7 +88,9 @@ def test_a_slice_is_told_from_one_that_reads_constants() -> None:
 def test_some_supernodes_alone_are_planned_as_a_graph_that_reads_the_others() -> None:
     graph = GRAPHS["transformer"]()
     supernodes = supernodes_of(graph)
-    for part in slices(supernodes, Structures(graph), LIMIT):
+    for number, part in enumerate(slices(supernodes, Structures(graph), LIMIT)):
+        if part.like != number:  # planned as the other is
+            continue
         some = supernodes.between(part.first, part.last)
         assert [one.own for one in some.items] == [
             one.own for one in supernodes.items[part.first : part.last]

@@ -21,19 +21,23 @@ from tuning_db import Store
 (SEED,) = seeds(1)
 
 
-def test_kill_9_loses_nothing_acknowledged_and_measures_nothing_twice(tmp_path: Path) -> None:
-    found = kills.play(tmp_path, SEED, kills=10)
-    assert found.problems == ()
-    assert found.done >= 5, "it was killed before it had ended by itself"
-
-
-def test_writers_and_an_import_during_a_tune(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("many", [3, pytest.param(10, marks=pytest.mark.slow)])
+def test_kill_9_loses_nothing_acknowledged_and_measures_nothing_twice(
+    tmp_path: Path, many: int
 ) -> None:
-    """Half as many as in a soak."""
-    monkeypatch.setattr(writers, "WRITERS", 4)
-    found = writers.play(tmp_path, SEED, count=15)
-    assert found.problems == () and found.done >= 2 * 15 * (writers.WRITERS + 1)
+    found = kills.play(tmp_path, SEED, kills=many)
+    assert found.problems == ()
+    assert found.done >= many // 2, "it was killed before it had ended by itself"
+
+
+@pytest.mark.parametrize(("crowd", "count"), [(2, 5), pytest.param(4, 15, marks=pytest.mark.slow)])
+def test_writers_and_an_import_during_a_tune(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crowd: int, count: int
+) -> None:
+    """At most half as many as in a soak."""
+    monkeypatch.setattr(writers, "WRITERS", crowd)
+    found = writers.play(tmp_path, SEED, count=count)
+    assert found.problems == () and found.done >= 2 * count * (crowd + 1)
 
 
 def test_a_compiler_killed_in_the_middle_of_a_build(tmp_path: Path) -> None:
@@ -41,7 +45,7 @@ def test_a_compiler_killed_in_the_middle_of_a_build(tmp_path: Path) -> None:
     assert found.problems == ()
 
 
-@pytest.mark.parametrize("may_mount", [True, False])
+@pytest.mark.parametrize("may_mount", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_mount: bool) -> None:
     """Where no disk can be mounted, both are the same test."""
     if not may_mount:

@@ -30,6 +30,7 @@ from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig
 from tests.support.emulation import library_of, one_kernel, run_kernel
 from tests.support.jax_check import check
+from tests.support.seeds import examples
 
 ODD = (1.5, -0.0, np.nan, 0.0, np.inf, -np.inf, 1.5, -np.nan, -2.0, 0.0)
 WAYS = ("runs", "ranks")
@@ -68,7 +69,7 @@ def test_order_of_few_different_values(dtype: DType, descending: bool, merge: st
     np.testing.assert_array_equal(found, wanted)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     shape=st.sampled_from([(1,), (2,), (3,), (31,), (64,), (65,), (300,), (5, 9), (4, 3, 17)]),
     axis=st.integers(0, 2), descending=st.booleans(), merge=st.sampled_from(WAYS),
@@ -170,7 +171,7 @@ def test_traced_python() -> None:
         run(lambda v: xp.take_along_axis(v, xp.astype(v, xp.float32)))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     n=st.integers(256, 700), k=st.integers(1, 16), axis=st.sampled_from([0, 1]),
     dtype=st.sampled_from([DType.F32, DType.I32, DType.U8, DType.BOOL]), seed=st.integers(0, 99),

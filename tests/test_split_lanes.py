@@ -24,6 +24,7 @@ from autofuse.ops.scalar import Call, Lit, Sym
 from autofuse.plan.types import Candidate, LaunchConfig
 from tests.support.batching import Case, failures
 from tests.support.kernel_eval import run
+from tests.support.seeds import examples
 from tests.support.split_lanes import passed, traced
 from tests.support.stencils import STEPS, chain
 from tests.support.unrolled_plans import fused
@@ -176,7 +177,7 @@ def stencils(draw: st.DrawFn) -> Graph:
 
 
 @given(stencils(), st.sampled_from((8, 33, 1024)))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_random_stencils_compute_what_they_did(graph: Graph, tile: int) -> None:
     kernel = lowered(graph, tile)
     rng = np.random.default_rng(0)

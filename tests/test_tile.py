@@ -33,6 +33,7 @@ from search_spaces.launch import first_option
 from search_spaces.tile_cost import Machine
 from search_spaces.tile_facts import tile_facts
 from tests.support.batching import quick_library
+from tests.support.seeds import examples
 from tests.support.tile_launches import SETTINGS, error, kernel_statements, launch_of
 from tests.support.tile_programs import PROGRAMS, layer_norm, program, whole
 
@@ -55,7 +56,7 @@ def test_every_type_is_right(name: str, dtype: str) -> None:
     assert error(graph, launch_of(term_block=32, row_block=20)) < TOLERANCE[dtype]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     sizes=st.tuples(st.integers(1, 70), st.integers(2, 150), st.integers(1, 60)),
     batch=st.integers(1, 3),
@@ -91,7 +92,7 @@ def turned_product(
     return canonical(trace(made, spec((batch, *left), dtype), spec((batch, *right), dtype)))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(
     sizes=st.tuples(st.integers(1, 40), st.integers(2, 150), st.integers(1, 90)),
     batch=st.integers(1, 2),

@@ -22,6 +22,7 @@ from autofuse.plan.types import Candidate, FusionPlan
 from search_spaces import CpuLaunchSpace
 from search_spaces.launch import first_option
 from tests.support.batching import quick_library
+from tests.support.seeds import examples
 from tests.support.tile_programs import whole
 
 LAST = ("mkb,knb->mnb", "kmb,nkb->nmb", "mkb,nkb->mnb", "kmb,knb->nmb")
@@ -68,7 +69,7 @@ def tiles(graph: Graph, launch: LaunchConfig) -> list[TileProduct]:
     return [s for s in statements(kernel.body) if isinstance(s, TileProduct)]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     order=st.sampled_from((*LAST, *MIXED)),
     sizes=st.fixed_dictionaries(

@@ -27,7 +27,7 @@ from benchmarks.torch_record import continued, merged, record_of
 RECORD = Path(__file__).parent.parent / "docs" / "results" / "torch-conformance.json"
 # One operator in so many here, and in nights; of those that the record has whole, so many cases of
 # each dtype.
-EVERY, AT_NIGHT, MOST = 50, 5, 2
+EVERY, AT_NIGHT, MOST = 100, 5, 2
 pytest.importorskip("torch")  # an extra of its own
 pytest.importorskip("expecttest")  # what the cases of torch import
 

@@ -26,6 +26,7 @@ from search_spaces import CpuLaunchSpace
 from search_spaces.launch import first_option
 from tests.support.batching import quick_library
 from tests.support.emulation import library_of, one_kernel, run_kernel
+from tests.support.seeds import examples
 from tests.support.tile_programs import whole
 
 TURN = LaunchConfig.of(threads=1, tile=1024, transpose=True)
@@ -60,7 +61,7 @@ def c_statements(graph: Graph, launch: LaunchConfig) -> list[object]:
     return list(statements(run_passes(kernel, C_PASSES).body))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     order=st.sampled_from(ORDERS),
     sizes=st.lists(st.sampled_from((1, 3, 8, 17, 33, 64, 100, 130)), min_size=4, max_size=4),
@@ -79,7 +80,7 @@ def test_any_order_of_axes_is_copied_exactly(
     np.testing.assert_array_equal(found.astype(np.float64), wanted)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     rows=st.integers(1, 200),
     columns=st.integers(1, 200),

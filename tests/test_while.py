@@ -26,6 +26,7 @@ from autofuse.tuning.plans import baseline_plan
 from autofuse.tuning.problem import default_candidate
 from search_spaces import CpuLaunchSpace, CudaLaunchSpace, FusionSpace
 from tests.support.batching import Case, failures
+from tests.support.seeds import examples
 from tests.support.while_programs import branched, counted, halved, nested, random_batch, vmapped
 
 PROGRAMS = {
@@ -86,7 +87,7 @@ def test_plans_run_in_the_emulator() -> None:
         assert result.ok, f"{case.label}: {result.message}"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 10**6))
 def test_places_that_end_alone_compute_the_same(seed: int) -> None:
     graph = random_batch(seed)

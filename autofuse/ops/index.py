@@ -251,6 +251,7 @@ def _ordered(factors: dict[Expr, int]) -> tuple[tuple[Expr, int], ...]:
     return tuple(sorted(kept, key=lambda tc: (tc[1] < 0, -abs(tc[1]), _key(tc[0]))))
 
 
+@lru_cache(maxsize=1 << 16)
 def _combine(a: Expr, times_a: int, b: Expr, times_b: int) -> Expr:
     terms, constant = _sum(_affine(a), times_a, _affine(b), times_b)
     return _normal(terms, constant)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import INTS, DType
@@ -70,6 +71,7 @@ def _widened(expr: Expr) -> Expr | None:
     return None
 
 
+@lru_cache(maxsize=1 << 16)
 def decided(fn: str, a: Expr, b: Expr) -> bool | None:
     """A comparison of whole numbers, where bounds decide it."""
     known = _room(a, b)

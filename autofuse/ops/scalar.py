@@ -8,20 +8,49 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from autofuse.ops.dtypes import DType
 
+T = TypeVar("T")
 
+
+class Hashed:
+    """Has room for its hash, which is never pickled: of text it differs by process."""
+
+    __slots__ = ("_hash",)
+
+
+def hashed_once(kind: type[T]) -> type[T]:
+    """Passes look expressions up over and over: the hash of a tree is not worked out from its
+    leaves each time."""
+    worked_out = kind.__hash__
+
+    def kept(self: Any) -> int:
+        try:
+            known: int = self._hash
+            return known
+        except AttributeError:
+            found = worked_out(self)
+            object.__setattr__(self, "_hash", found)
+            return found
+
+    type.__setattr__(kind, "__hash__", kept)
+    return kind
+
+
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Lit:
+class Lit(Hashed):
     """A literal number."""
 
     value: bool | int | float
     dtype: DType
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Sym:
+class Sym(Hashed):
     """A variable in scope. `extent` bounds an index variable to 0 <= v < extent."""
 
     name: str
@@ -29,8 +58,9 @@ class Sym:
     extent: int | None = None
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Load:
+class Load(Hashed):
     """buffer[index], a row-major element offset."""
 
     buffer: str
@@ -38,8 +68,9 @@ class Load:
     dtype: DType
 
 
+@hashed_once
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(Hashed):
     """A primitive function of scalars; `dtype` is that of the result."""
 
     fn: str

@@ -56,6 +56,12 @@ def seeds(count: int) -> Sequence[int]:
     return drawn(count, explored())
 
 
+def examples(most: int) -> int:
+    """How many cases a property has whose cases take long: runs that explore, as one does every
+    night, try all, others a third."""
+    return most if explored() is not None else max(1, most // 3)
+
+
 def drawn(count: int, explored: int | None) -> Sequence[int]:
     """`count` different seeds that follow from the one explored; from None the first numbers."""
     if explored is None:

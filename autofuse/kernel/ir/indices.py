@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import islice
 
 from autofuse.kernel.ir.types import Let, LoadVector, Stmt, Store, StoreVector, walk
@@ -45,6 +46,7 @@ def mentions(expr: Expr, names: set[str] | frozenset[str]) -> bool:
     )
 
 
+@lru_cache(maxsize=1 << 16)
 def has_load(expr: Expr) -> bool:
     """Some part of `expr` is read from memory."""
     return any(isinstance(e, Load) for e in walk(expr))
