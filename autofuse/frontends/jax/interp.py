@@ -34,6 +34,7 @@ from autofuse.frontends.jax.types import (
     is_key,
     jax_module,
     part_dtype,
+    values_of,
 )
 from autofuse.frontends.jax.windows import WINDOW_RULES
 from autofuse.graph.types import Value
@@ -293,7 +294,7 @@ def _checked(
     w, other = walker.w, int(only_raises(branches[0]))
     first = w.map("not", which) if w.dtype(which) is DType.BOOL else w.map("le", which, 0)
     fails = w.map("not", first) if other == 0 else first
-    good = walker.closed(branches[other], args)
+    good = [v for item in walker.closed(branches[other], args) for v in values_of(item)]
     return [w.select(fails, bad, x) for bad, x in zip(poisoned(w, avals), good, strict=True)]
 
 
