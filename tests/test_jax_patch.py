@@ -71,6 +71,12 @@ def test_what_only_jax_understands_is_left_to_it(patch: JaxPatch) -> None:
     assert call.by == JAX and "device" in call.why
 
 
+def test_options_that_say_nothing_are_no_reason_to_leave_it(patch: JaxPatch) -> None:
+    jitted = jax.jit(scaled, in_shardings=(None,), out_shardings=None)
+    np.testing.assert_allclose(jitted(X), np.tanh(X) * 2 - X, rtol=1e-6)
+    assert served(patch) == {"scaled": PLAN}
+
+
 def test_a_jitted_function_is_what_jax_makes_besides(patch: JaxPatch) -> None:
     jitted = jax.jit(scaled)
     assert "tanh" in jitted.lower(X).as_text()

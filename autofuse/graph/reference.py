@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import accumulate
 
 import numpy as np
 
 from autofuse.graph.domains import input_ranges
-from autofuse.graph.types import Graph, Value
+from autofuse.graph.types import Graph
 from autofuse.ops.control import is_counted
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family, OpSpec
@@ -183,38 +185,56 @@ def run(
     """Outputs for inputs already in reference dtypes; each value is freed after its last use.
     `products` keeps results of the nodes that it has as keys, before noise, and `sizes` those of
     folds."""
-    known: dict[Value, np.ndarray] = {}
-    for i, array in zip(graph.inputs, inputs, strict=True):
-        known[Value(i)] = array
-    last = _last_uses(graph)
+    order = _order(graph)
+    known = dict(zip(order.inputs, inputs, strict=True))
+    again = partial(run, noise=noise)
+    for i, reads, first, free in order.steps:
+        operands = tuple(known[k] for k in reads)
+        results = () if products is None else products.get(i, ())
+        if not results:
+            results = apply(graph, i, operands, again)
+            if products is not None and i in products:
+                products[i] = results
+        if noise is not None:
+            results = noisy(graph, i, operands, results, noise, sizes)
+        del operands
+        for k, array in enumerate(results, first):
+            known[k] = array
+        for k in free:
+            del known[k]
+    return tuple(known[k] for k in order.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What is to be done of a graph, values by number: for each node its place, what it reads, its
+    first result and what nothing after it reads. A body is run thousands of times."""
+
+    inputs: tuple[int, ...]
+    steps: tuple[tuple[int, tuple[int, ...], int, tuple[int, ...]], ...]
+    outputs: tuple[int, ...]
+
+
+@lru_cache(maxsize=64)
+def _order(graph: Graph) -> _Order:
+    counts = [0, *accumulate(len(node.types) for node in graph.nodes)]
+    reads = [tuple(counts[v.node] + v.index for v in node.inputs) for node in graph.nodes]
+    outputs = tuple(counts[v.node] + v.index for v in graph.outputs)
+    last: dict[int, int] = {}
+    kept = set(outputs)
     for i, node in enumerate(graph.nodes):
         if node.op != "input":
-            operands = tuple(known[v] for v in node.inputs)
-            results = () if products is None else products.get(i, ())
-            if not results:
-                results = apply(graph, i, operands, partial(run, noise=noise))
-                if products is not None and i in products:
-                    products[i] = results
-            results = noisy(graph, i, operands, results, noise, sizes)
-            del operands
-            known.update((Value(i, k), array) for k, array in enumerate(results))
-        for value in last[i]:
-            known.pop(value, None)
-    return tuple(known[v] for v in graph.outputs)
-
-
-def _last_uses(graph: Graph) -> list[list[Value]]:
-    """For each node, the values that nothing after it reads."""
-    last: dict[Value, int] = {}
-    for i, node in enumerate(graph.nodes):
-        last.update((Value(i, k), i) for k in range(len(node.types)))
-        last.update((value, i) for value in node.inputs)
-    for value in graph.outputs:
-        last.pop(value, None)
-    found: list[list[Value]] = [[] for _ in graph.nodes]
+            last.update(dict.fromkeys((*range(counts[i], counts[i + 1]), *reads[i]), i))
+    free: list[list[int]] = [[] for _ in graph.nodes]
     for value, i in last.items():
-        found[i].append(value)
-    return found
+        if value not in kept:
+            free[i].append(value)
+    steps = tuple(
+        (i, reads[i], counts[i], tuple(free[i]))
+        for i, node in enumerate(graph.nodes)
+        if node.op != "input"
+    )
+    return _Order(tuple(counts[i] for i in graph.inputs), steps, outputs)
 
 
 def apply(graph: Graph, i: int, operands: Arrays, run: EvaluateBody) -> Arrays:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from autofuse.backends.machine import cpu_model
 from autofuse.devices import timed_device
 from autofuse.limits import usable_cores
 from autofuse.peers.types import BenchError
+from benchmarks.apart import answer_apart
 from benchmarks.run import write_json
 from benchmarks.unseen.row import Asked
 from benchmarks.unseen.summary import line, summary
 from benchmarks.unseen.types import Program
 
-ROOT = Path(__file__).resolve().parents[2]
 # What Python is started with for a row; a program's name and a file follow.
 CHILD = ("-m", "benchmarks.unseen.one")
 Say = Callable[[str], object]
@@ -49,38 +44,8 @@ class Options:
 
 def apart(program: Program, asked: Asked, limit_s: float = 900.0) -> Row:
     """A row made in a process of its own, which ends with all that it started after `limit_s`."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "asked.json"
-        write_json(path, asdict(asked))
-        command = [sys.executable, *CHILD, program.name, str(path)]
-        paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        child = subprocess.Popen(
-            command, cwd=folder, env={**os.environ, "PYTHONPATH": paths}, start_new_session=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        try:
-            said = child.communicate(timeout=limit_s)[1]
-        except subprocess.TimeoutExpired:
-            return {"stage": "tuning", "error": f"it did not end in {limit_s:g} s"}
-        finally:
-            _end(child)
-        if child.returncode != 0:
-            last = (said.strip().splitlines() or [""])[-1]
-            return {
-                "stage": "tuning",
-                "error": f"the process ended with {child.returncode}: {last}",
-            }
-        found: Row = json.loads(path.read_text(encoding="utf-8"))
-        return found
-
-
-def _end(child: subprocess.Popen[str]) -> None:
-    """The process, and what it may have left behind in its own session."""
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    child.wait()
+    found = answer_apart([*CHILD, program.name], asdict(asked), limit_s)
+    return {"stage": "tuning", **found} if "error" in found else found
 
 
 def bench_unseen(

@@ -12,7 +12,9 @@ import numpy as np
 
 from autofuse.frontends.errors import FrontendError
 from autofuse.frontends.jax.branch import taken_branch
+from autofuse.frontends.jax.checks import only_raises, poisoned
 from autofuse.frontends.jax.complex import COMPLEX_RULES
+from autofuse.frontends.jax.foreign import as_its_library_computes_it, is_foreign
 from autofuse.frontends.jax.index import INDEX_RULES
 from autofuse.frontends.jax.linalg import LINALG_RULES
 from autofuse.frontends.jax.loop import ScanLoop, UntilLoop, counts_up, folded, unchanged
@@ -32,10 +34,12 @@ from autofuse.frontends.jax.types import (
     is_key,
     jax_module,
     part_dtype,
+    values_of,
 )
 from autofuse.frontends.jax.windows import WINDOW_RULES
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
+from autofuse.ops.dtypes import DType
 from autofuse.ops.types import GraphError
 
 RULES: dict[str, PrimitiveRule] = (
@@ -110,6 +114,8 @@ class Walker:
         try:
             if name in CONTROL_RULES:
                 return CONTROL_RULES[name](self, eqn, live, items)
+            if name not in RULES and is_foreign(eqn.primitive):
+                return as_its_library_computes_it(self, eqn, items)
             pairs = any(isinstance(item, PairArray) for item in items)
             if name in _PAIRWISE and pairs:
                 return self._pairwise(eqn, items)
@@ -272,7 +278,24 @@ def _cond(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> 
     known = walker.w.known_int(which)
     if known is not None:
         return walker.closed(branches[min(max(known, 0), len(branches) - 1)], args)
-    return taken_branch(walker, branches, which, args, [v.aval for v in eqn.outvars], live)
+    avals = [v.aval for v in eqn.outvars]
+    checks = [only_raises(branch) for branch in branches]
+    if len(branches) == 2 and any(checks) and not any(is_key(a) or is_complex(a) for a in avals):
+        return _checked(walker, which, branches, args, avals)
+    return taken_branch(walker, branches, which, args, avals, live)
+
+
+def _checked(
+    walker: Walker, which: Value, branches: Sequence[Any], args: list[Item], avals: Sequence[Any]
+) -> list[Item]:
+    """The branch that does not raise, and NaN where the other one is taken."""
+    text = "a check gives NaN where it would raise an exception: a plan cannot"
+    warnings.warn(f"{text} ({walker._line()})", RuntimeWarning, stacklevel=2)
+    w, other = walker.w, int(only_raises(branches[0]))
+    first = w.map("not", which) if w.dtype(which) is DType.BOOL else w.map("le", which, 0)
+    fails = w.map("not", first) if other == 0 else first
+    good = [v for item in walker.closed(branches[other], args) for v in values_of(item)]
+    return [w.select(fails, bad, x) for bad, x in zip(poisoned(w, avals), good, strict=True)]
 
 
 def _told(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> list[Item]:

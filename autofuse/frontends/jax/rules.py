@@ -186,6 +186,11 @@ def _iota(w: GraphWriter, eqn: Any) -> Value:
     return w.iota(shape, dtype_of(eqn.params["dtype"]), eqn.params["dimension"])
 
 
+def _empty(w: GraphWriter, eqn: Any) -> Value:
+    """Zeros are as good as whatever lies there."""
+    return w.full(0, static_shape(eqn.outvars[0].aval), dtype_of(eqn.outvars[0].aval.dtype))
+
+
 def _platform_index(w: GraphWriter, eqn: Any) -> Value:
     """Which branch of `lax.platform_dependent` is meant: plans do what the one for CPUs says, else
     the default (None) one."""
@@ -233,6 +238,7 @@ COMPUTE_RULES: dict[str, PrimitiveRule] = {
 SHAPE_RULES: dict[str, PrimitiveRule] = {
     "broadcast_in_dim": _broadcast_in_dim,
     "concatenate": _concatenate,
+    **dict.fromkeys(("empty", "empty2"), _empty),
     "expand_dims": _to_result_shape,
     "iota": _iota,
     "platform_index": _platform_index,

@@ -118,12 +118,18 @@ def _jit(patch: JaxPatch, fun: Any = None, /, **options: Any) -> Any:
     if fun is None:
         return partial(_jit, patch, **options)
     jitted = plain_jit()(fun, **options)
-    asked = {name for name, value in options.items() if value is not None} - KEPT_OPTIONS
+    asked = {name for name, value in options.items() if _says_something(value)} - KEPT_OPTIONS
     if asked:
         name, why = getattr(fun, "__name__", type(fun).__name__), f"options {sorted(asked)}"
         patch.note(PatchedCall(name, JAX, why))
         return jitted
-    return PatchedFunction(_ServedHere(fun, patch, **options), jitted)
+    kept = {name: value for name, value in options.items() if name in KEPT_OPTIONS}
+    return PatchedFunction(_ServedHere(fun, patch, **kept), jitted)
+
+
+def _says_something(value: Any) -> bool:
+    """Whether an option asks for anything: flax gives shardings that are tuples of None."""
+    return bool(jax_module().tree_util.tree_leaves(value))
 
 
 def jax_patch(

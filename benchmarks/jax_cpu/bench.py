@@ -1,0 +1,107 @@
+"""The table over all programs: each row in a process of its own, kept as it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from autofuse.backends.machine import cpu_model
+from autofuse.devices import timed_device
+from autofuse.limits import usable_cores
+from autofuse.peers.types import BenchError
+from benchmarks.apart import answer_apart
+from benchmarks.jax_cpu.pages import line, summary
+from benchmarks.jax_cpu.row import LoopAsked
+from benchmarks.jax_cpu.table import Wanted, key
+from benchmarks.run import write_json
+
+# What Python is started with for a row; a program's name, what is asked of it and a file follow.
+CHILD = ("-m", "benchmarks.jax_cpu.one")
+Row = dict[str, Any]
+Say = Callable[[str], object]
+Answer = Callable[[Wanted, LoopAsked], Mapping[str, Any]]
+Calibrate = Callable[[], Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopOptions:
+    """Seconds of tuning a row (0: only untuned), of taking turns, and the most that a row may take
+    in all; `old` is the Python with the older JAX ("": none)."""
+
+    budget_s: float = 20.0
+    timing_s: float = 5.0
+    old: str = ""
+    limit_s: float = 600.0
+    note: str = ""
+
+
+def bench_jax_cpu(
+    wanted: Sequence[Wanted], options: LoopOptions, output: Path | None = None,
+    say: Say = lambda _: None, answer: Answer | None = None, calibrate: Calibrate | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """A row for each of `wanted`, and figures over them; what `output` holds.
+
+    `output` is rewritten after each row; rows that it has are kept, those without figures are tried
+    again. Programs whose packages are not here are under `absent`. The machine is calibrated once,
+    outside of any budget. Raises BenchError for an output of something else."""
+    facts = _facts(options)
+    found = _read(output, facts)
+    rows: dict[str, Row] = found.get("rows", {})
+    peaks = found.get("peaks") or dict((calibrate or _calibrated)())
+    asked = LoopAsked(options.budget_s, options.timing_s, options.old, peaks)
+    make = answer or (lambda each, asked: _apart(each, asked, options.limit_s))
+    absent = {program.name: ", ".join(program.absent) for program, _ in wanted if program.absent}
+    for program, what in wanted:
+        name = key(program, what)
+        if program.name in absent:
+            say(f"{name:28} absent: {absent[program.name]}")
+            continue
+        if "columns" not in rows.get(name, {}):
+            about = {"program": program.name, "what": what, "thread": program.thread,
+                     "dtype": str(program.dtype)}  # fmt: skip
+            rows[name] = {**about, **make((program, what), asked)}
+        say(line(name, rows[name]))
+        if output is not None:
+            write_json(output, _data(facts, peaks, rows, absent))
+    return _data(facts, peaks, rows, absent)
+
+
+def _apart(each: Wanted, asked: LoopAsked, limit_s: float) -> Row:
+    program, what = each
+    return answer_apart([*CHILD, program.name, what], asdict(asked), limit_s)
+
+
+def _calibrated() -> Mapping[str, float]:
+    return timed_device("cpu").calibrate().to_mapping()
+
+
+def _facts(options: LoopOptions) -> dict[str, Any]:
+    return {"cpu": cpu_model(), "threads": usable_cores(), "jax": metadata.version("jax"),
+            "budget_s": options.budget_s, "note": options.note}  # fmt: skip
+
+
+def _data(
+    facts: Mapping[str, Any], peaks: Mapping[str, float], rows: Mapping[str, Row],
+    absent: Mapping[str, str],
+) -> dict[str, Any]:  # fmt: skip
+    return {**facts, "summary": summary(rows), "absent": dict(absent), "rows": dict(rows),
+            "peaks": dict(peaks)}  # fmt: skip
+
+
+def _read(output: Path | None, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run that was cut off has left."""
+    if output is None or not output.exists():
+        return {}
+    try:
+        found = json.loads(output.read_text(encoding="utf-8"))
+        same = all(found[name] == facts[name] for name in ("cpu", "jax", "budget_s"))
+        same = same and isinstance(found["rows"], dict)
+    except (ValueError, KeyError, TypeError) as error:
+        raise BenchError(f"{output} holds no rows of bench_jax_cpu: {error}") from error
+    if not same:
+        raise BenchError(f"{output} holds rows of another machine, jax or budget: name another")
+    return dict(found)

@@ -1,0 +1,93 @@
+"""Figures over rows, and a row in a line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.jax_cpu.row import CURRENT, OLDER, OURS, PEERS
+
+Row = Mapping[str, Any]
+# What no row may be below: tuned, and untuned.
+FLOORS = {"tuned": 0.9, "untuned": 0.7}
+
+
+def summary(rows: Mapping[str, Row]) -> dict[str, Any]:
+    """Geometric means of peers' times over ours: over all rows (`all`) and over those that were
+    reported (`reported`); rows below the floor of either peer; and what is refused or wrong, by
+    name."""
+    had = {name: row for name, row in rows.items() if "columns" in row}
+    reported = {name: row for name, row in had.items() if row["thread"]}
+    return {
+        "rows": len(rows),
+        "all": _means(had),
+        "reported": _means(reported),
+        "below": {
+            ours: {f"{name} {peer}": ratio for name, row in had.items()
+                   for peer, ratio in row["over"].get(ours, {}).items() if ratio < FLOORS[ours]}
+            for ours in OURS
+        },
+        "wrong": [f"{n} {ours}" for n, row in had.items() for ours in OURS
+                  if row["columns"].get(ours, {}).get("right") is False],
+        "failed": {
+            **{name: row["error"] for name, row in rows.items() if "error" in row},
+            **{f"{n} {c}": column["failed"] for n, row in had.items()
+               for c, column in row["columns"].items() if column["failed"]},
+        },
+    }  # fmt: skip
+
+
+def _means(rows: Mapping[str, Row]) -> dict[str, dict[str, float | None]]:
+    return {
+        ours: {
+            peer: _mean([r["over"][ours][peer] for r in rows.values()
+                         if peer in r["over"].get(ours, {})])
+            for peer in PEERS
+        }
+        for ours in OURS
+    }  # fmt: skip
+
+
+def _mean(ratios: Sequence[float]) -> float | None:
+    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None
+
+
+def line(name: str, row: Row) -> str:
+    """One row in a line of text."""
+    if "error" in row:
+        return f"{name:28} {row['error']}"
+    columns = row["columns"]
+    told = "  ".join(f"{c} {_column(columns[c])}" for c in (*OURS, CURRENT, OLDER) if c in columns)
+    over = "  ".join(
+        f"{ours} {ratio:.2f} x {peer}"
+        for ours, ratios in row["over"].items() for peer, ratio in ratios.items()
+    )  # fmt: skip
+    return f"{name:28} {told}  {over}".rstrip()
+
+
+def _column(column: Mapping[str, Any]) -> str:
+    if column["failed"]:
+        return f"[{column['failed']}]"
+    us = "not timed" if column["us"] is None else f"{column['us']:.1f} us"
+    wrong = "" if column["right"] else f", WRONG by {column['error']:.1e}"
+    return f"{us} (first {column['first_s']:.1f} s{wrong})"
+
+
+def summary_text(found: Mapping[str, Any]) -> str:
+    """The figures over all rows."""
+    figures = found["summary"]
+    told = [f"{found['cpu']}, {found['threads']} threads, jax {found['jax']}. {found['note']}"]
+    for which in ("all", "reported"):
+        told += [
+            f"geometric mean, {which} rows: {ours} {mean:.2f} x {peer}"
+            for ours, means in figures[which].items()
+            for peer, mean in means.items()
+            if mean is not None
+        ]
+    for ours, below in figures["below"].items():
+        told += [f"below {FLOORS[ours]}: {ours} {name} {r:.2f}" for name, r in below.items()]
+    told += [f"wrong: {name}" for name in figures["wrong"]]
+    told += [f"failed: {name}: {why}" for name, why in figures["failed"].items()]
+    told += [f"absent: {name} needs {needs}" for name, needs in found["absent"].items()]
+    return "\n".join(told)
