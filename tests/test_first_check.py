@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from autofuse.graph.surgery.narrowed import narrowed, picked, places_of, work_of
 from autofuse.graph.types import Graph
 from autofuse.graph.verify import verify
 from autofuse.kernel.ir.types import Kernel
+from autofuse.measure.truth import expected as truth
 from autofuse.records import CHECKED, UNVERIFIED
 from autofuse.runtime.by_reference import ByReference
 from autofuse.simplify import normal_form
@@ -162,6 +164,31 @@ def test_what_cannot_be_checked_in_time_says_so(monkeypatch: pytest.MonkeyPatch)
     assert plan.trust.state == UNVERIFIED and not plan.checked
     assert plan.notes[-1] == "not verified: computing what it must give takes more than 0 s"
     run_of(plan, summed())
+
+
+def stepped() -> Graph:
+    """A loop of many small operations, each of which takes NumPy microseconds to begin."""
+
+    def step(i: Any, x: Any) -> Any:
+        return xp.where(x > 1, x * 0.5, x + 0.25)
+
+    return trace(lambda x: {"y": xp.fori_loop(20_000, step, x)}, spec((3,)))
+
+
+def test_long_loops_of_small_things_are_compiled_to_be_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = stepped()
+    inputs = random_inputs(graph, 1)
+    runs = Mock(side_effect=truth.CompiledRuns)
+    monkeypatch.setattr(truth, "CompiledRuns", runs)
+    (found,) = truth.expected(graph, inputs, 1.0) or ()
+    assert runs.called and np.array_equal(found, evaluate(graph, inputs)[0])
+    assert compiled(graph).trust.state == CHECKED
+    runs.side_effect = truth.LateTruthError("late")
+    assert truth.expected(graph, inputs, 1.0) is None
+    runs.reset_mock()
+    assert truth.expected(summed(), random_inputs(summed(), 1), 1.0) and not runs.called
 
 
 def test_a_chaotic_program_is_not_called_checked() -> None:

@@ -32,7 +32,7 @@ from autofuse.measure.check.compare import (
     reference_of,
 )
 from autofuse.measure.device import GuardedOutput
-from autofuse.measure.truth.expected import expected, expected_s
+from autofuse.measure.truth.expected import expected, expected_s, runs_of
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
 from autofuse.records import CHECKED, UNVERIFIED, WRONG, Trust
@@ -152,7 +152,7 @@ def compared(
     if _NOISE_RUNS * expected_s(graph) > noise_limit_s:
         why = f"what rounding may do takes more than {noise_limit_s:g} s to compute"
         return Trust(UNVERIFIED, f"{said}, and {why}")
-    noisy = _with_floors(reference_of(graph, given))
+    noisy = _with_floors(reference_of(graph, given, evaluate=runs_of(graph)))
     result = check(found, noisy)
     if not result.ok:
         return Trust(WRONG, result.message)

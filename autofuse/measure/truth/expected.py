@@ -3,37 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from autofuse.graph.reference import evaluate
+from autofuse.graph.reference import Runs, evaluate
 from autofuse.graph.types import Graph
+from autofuse.measure.check.compare import RunsOf
+from autofuse.measure.truth.compiled import CompiledRuns, LateTruthError
+from autofuse.measure.truth.cost import numpy_s
 from autofuse.ops.spec import Family
 
 # Nanoseconds of NumPy for an operation, for one of a product, and for a call (measured on Zen 4:
 # 0.6 to 6, 0.2 to 0.6, 2,000 to 10,000).
 _EACH_NS, _PRODUCT_NS, _CALL_NS = 3.0, 0.4, 5000.0
+# Seconds of NumPy from which on loops are compiled, and by how much that is faster, at least. What
+# cannot be compiled of them takes its time: it may be so many times what was allowed, since to know
+# is worth more than to be early.
+_WORTH_S, _FASTER, _PATIENT = 0.02, 20.0, 5.0
 
 
 def expected(
     graph: Graph, inputs: Sequence[np.ndarray], limit_s: float
 ) -> tuple[np.ndarray, ...] | None:
-    """The outputs of `graph` in float64 (whole numbers exactly), or None where computing them is
-    expected to take more than `limit_s` seconds."""
+    """The outputs of `graph` in float64 (whole numbers exactly), or None where computing them takes
+    more than `limit_s` seconds, or is expected to."""
     if expected_s(graph) > limit_s:
         return None
     with np.errstate(all="ignore"):
-        return evaluate(graph, inputs)
+        if not _is_compiled(graph):
+            return evaluate(graph, inputs)
+        try:
+            return CompiledRuns(graph, inputs, _WORTH_S, _PATIENT * limit_s)()
+        except LateTruthError:
+            return None
+
+
+def runs_of(graph: Graph) -> RunsOf:
+    """What runs `graph` with noise."""
+    return partial(CompiledRuns, worth_s=_WORTH_S) if _is_compiled(graph) else Runs
+
+
+def _is_compiled(graph: Graph) -> bool:
+    """Whether NumPy would begin each of many small operations by itself."""
+    loops = any(node.spec.family is Family.CONTROL for node in graph.nodes)
+    return loops and numpy_s(graph) >= _WORTH_S
 
 
 def expected_s(graph: Graph) -> float:
     """Seconds that `expected` takes, about; of a loop whose end data decide all its iterations."""
+    return _numpy_s(graph) / (_FASTER if _is_compiled(graph) else 1.0)
+
+
+def _numpy_s(graph: Graph) -> float:
     found = 0.0
     for i, node in enumerate(graph.nodes):
         attrs = dict(node.attrs)
         body = attrs.get("body")
         if isinstance(body, Graph):
-            found += int(attrs.get("trip", attrs.get("max_trips", 1))) * expected_s(body)
+            found += int(attrs.get("trip", attrs.get("max_trips", 1))) * _numpy_s(body)
             continue
         each = _PRODUCT_NS if node.spec.family is Family.CONTRACTION else _EACH_NS
         work = 0.0 if node.spec.family is Family.SOURCE else node.spec.flops(graph.call(i))
