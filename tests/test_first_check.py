@@ -170,7 +170,7 @@ def stepped() -> Graph:
     """A loop of many small operations, each of which takes NumPy microseconds to begin."""
 
     def step(i: Any, x: Any) -> Any:
-        return xp.where(x > 1, x * 0.5, x + 0.25)
+        return x * 0.5 + xp.maximum(x, 0.25) * 0.125
 
     return trace(lambda x: {"y": xp.fori_loop(20_000, step, x)}, spec((3,)))
 
