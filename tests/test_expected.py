@@ -291,3 +291,24 @@ def test_a_rough_plan_that_is_worse_than_a_given_one_does_not_serve(
         monkeypatch.setattr(untuned, "plan_by_bounds", lambda *args, rough, found=rough: found)
         found = untuned.expected_plan(graph, unfused, [fewer], CPU)
         assert sum_of(graph, found) <= sum_of(graph, fewer)
+
+
+def test_what_a_loop_in_a_host_loop_reads_is_made_by_vectors() -> None:
+    """One item that walks along a row would compute every function by itself, twice."""
+
+    def cable(v: Any) -> Any:
+        def step(i: Any, v: Any) -> Any:
+            b = xp.exp(-v / 18.0) / (1 + xp.exp(v * 0.1))
+            c = xp.exp(b - v) + xp.tanh(b)
+            _, ys = xp.scan(lambda j, s: (s * 0.5 + c[j], s), c[0] * 0.5, 16)
+            return ys * 0.1 + b
+
+        return {"v": xp.fori_loop(300, step, v)}
+
+    graph = normal_form(trace(cable, spec((16,))))
+    (group,) = untuned_candidate(graph, device_named("cpu")).plan.groups
+    assert group.body is not None
+    body: Graph = graph.call(group.nodes[0])["body"]
+    kernels = [{body[n].op for n in inner.nodes} for inner in group.body.groups]
+    assert len(kernels) < 5 and any({"exp", "tanh"} <= ops for ops in kernels)
+    assert all({"exp", "tanh"}.isdisjoint(ops) for ops in kernels if "loop" in ops)

@@ -48,6 +48,8 @@ ONE_BY_ONE = 64.0
 LEAST_USES = 24
 # How many times longer sums take that every item computes by itself, without tiles.
 SLOW_SUMS = 8.0
+# Lanes of vectors: a kernel around a loop computes item by item, and fewer items leave lanes idle.
+LANES = 8.0
 # Microseconds of a kernel that does next to nothing: it is called, and its loops begin.
 START_US = 0.1
 
@@ -108,6 +110,7 @@ def _without_tiles_us(
         work += repeated_work(graph, group, launch)
         slow = replace(work, contraction=SLOW_SUMS * work.products, wide=0.0, narrow=0.0, byte=0.0)
         slow += _summed_work(graph, group.nodes).computing(SLOW_SUMS)
+        slow += _idle_work(graph, group)
         turned = sum(graph[n].types[0].size for n in group.nodes if _turns(graph, n))
         far = 0.0 if TRANSPOSE.of(launch) else _lines_us(peaks, turned)
         kept = kept_us(graph, group, launch, peaks)
@@ -129,6 +132,20 @@ def _summed_work(graph: Graph, nodes: Sequence[int]) -> Work:
             made = tuple(v for v in own.inputs if v.node in inside)
             terms = own.spec.terms(graph.call(n))
             found += group_work(graph, above, made).computing(terms - 1) if made else Work()
+    return found
+
+
+def _idle_work(graph: Graph, group: FusionGroup) -> Work:
+    """What lanes would do that a kernel around a loop leaves idle: also of what is computed for the
+    loop and beside it, by the same few items."""
+    found = Work()
+    if not any(graph[n].spec.family is Family.CONTROL for n in group.nodes):
+        return found
+    verdict = check_group(graph, group.nodes, group.outputs, placed=True)
+    for form in () if isinstance(verdict, Refusal) else verdict:
+        if form.items < LANES and any(graph[n].spec.family is Family.CONTROL for n in form.nodes):
+            own = group_work(graph, form.nodes, form.outputs)
+            found += own.computing(LANES / max(1, form.items) - 1)
     return found
 
 

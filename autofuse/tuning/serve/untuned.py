@@ -41,7 +41,8 @@ def expected_plan(
 ) -> FusionPlan:  # fmt: skip
     """The plan of least expected time if that is clearly less than that of `ruled`, else `ruled`.
     It is made of candidate kernels, among them those of `others`; that of a large graph is made of
-    slices, of which equal ones are planned once.
+    slices, of which equal ones are planned once; the body of a loop that the host runs is planned
+    as the graph that it is.
 
     It follows from the graph, the launch space and the peaks alone, whatever time it takes: the
     same program gets the same plan until its device is calibrated anew."""
@@ -53,7 +54,8 @@ def expected_plan(
         best = _plan_by_slices(times, given)
     else:
         fused = FusionSpace(graph).choose(first_option)
-        given = tuple(dict.fromkeys((ruled, fused, *others)))
+        inside = _planned_inside(graph, ruled, others, space, peaks)
+        given = tuple(dict.fromkeys((ruled, inside, fused, *others)))
         best = _plan_whole(times, given)
     plans = [plan for plan in (best, *given) if plan is not None]
     least = min(plans, key=times.plan_us)
@@ -72,6 +74,24 @@ def is_planned_by_slices(graph: Graph) -> bool:
     what slices find without them is expected to be within 1 % (five models of 1,300 to 2,900
     nodes)."""
     return nodes_to_plan(graph) > WHOLE_NODES
+
+
+def _planned_inside(
+    graph: Graph, ruled: FusionPlan, others: Sequence[FusionPlan], space: LaunchSpace,
+    peaks: Calibration,
+) -> FusionPlan:  # fmt: skip
+    """The plan of rules with what the host runs of its loops planned as a graph of its own."""
+
+    def planned(group: FusionGroup) -> FusionGroup:
+        if group.body is None:
+            return group
+        body, _ = host_loop(graph, group)
+        ways = (g.body for plan in others for g in plan.groups
+                if g.nodes == group.nodes and g.unroll == group.unroll)  # fmt: skip
+        given = tuple(way for way in ways if way is not None)
+        return replace(group, body=expected_plan(body, group.body, given, space, peaks))
+
+    return FusionPlan(tuple(map(planned, ruled.groups)))
 
 
 class _KernelTimes:
