@@ -298,9 +298,10 @@ def test_what_a_loop_in_a_host_loop_reads_is_made_by_vectors() -> None:
 
     def cable(v: Any) -> Any:
         def step(i: Any, v: Any) -> Any:
-            b = xp.exp(-v / 18.0) / (1 + xp.exp(v * 0.1))
-            c = xp.exp(b - v) + xp.tanh(b)
-            _, ys = xp.scan(lambda j, s: (s * 0.5 + c[j], s), c[0] * 0.5, 16)
+            a = xp.exp(-v / 18.0)
+            b = a / (1 + xp.exp(v * 0.1))
+            c = xp.exp(b - a) + xp.tanh(b) + xp.exp(b * a)
+            _, ys = xp.scan(lambda j, s: (s * 0.5 + c[j], s * 0.5 + c[j]), c[0] * 0.5, 16)
             return ys * 0.1 + b
 
         return {"v": xp.fori_loop(300, step, v)}
