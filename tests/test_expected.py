@@ -306,7 +306,7 @@ def test_what_a_loop_in_a_host_loop_reads_is_made_by_vectors() -> None:
 
         return {"v": xp.fori_loop(300, step, v)}
 
-    graph = normal_form(trace(cable, spec((16,))))
+    graph = normal_form(trace(cable, spec((16,), "f64")))
     (group,) = untuned_candidate(graph, device_named("cpu")).plan.groups
     assert group.body is not None
     body: Graph = graph.call(group.nodes[0])["body"]

@@ -15,7 +15,7 @@ from dataclasses import replace
 from autofuse.cost.amounts import Work
 from autofuse.cost.bounds import Calibration, group_bound_us
 from autofuse.cost.masked import least_work, masked_shares, may_be_masked
-from autofuse.cost.repeated import kept_us, repeated_work
+from autofuse.cost.repeated import LANE_BY_LANE, kept_us, repeated_work
 from autofuse.cost.work import group_work
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family, Motion
@@ -48,8 +48,8 @@ ONE_BY_ONE = 64.0
 LEAST_USES = 24
 # How many times longer sums take that every item computes by itself, without tiles.
 SLOW_SUMS = 8.0
-# Lanes of vectors: a kernel around a loop computes item by item, and fewer items leave lanes idle.
-LANES = 8.0
+# Items from which on a kernel around a loop computes them side by side, in the lanes of vectors.
+LANES = 8
 # Microseconds of a kernel that does next to nothing: it is called, and its loops begin.
 START_US = 0.1
 
@@ -136,8 +136,8 @@ def _summed_work(graph: Graph, nodes: Sequence[int]) -> Work:
 
 
 def _idle_work(graph: Graph, group: FusionGroup) -> Work:
-    """What lanes would do that a kernel around a loop leaves idle: also of what is computed for the
-    loop and beside it, by the same few items."""
+    """What vectors would do while a kernel around a loop, whose items are too few for lanes, does
+    one thing after another: also what is computed for the loop and beside it."""
     found = Work()
     if not any(graph[n].spec.family is Family.CONTROL for n in group.nodes):
         return found
@@ -145,7 +145,7 @@ def _idle_work(graph: Graph, group: FusionGroup) -> Work:
     for form in () if isinstance(verdict, Refusal) else verdict:
         if form.items < LANES and any(graph[n].spec.family is Family.CONTROL for n in form.nodes):
             own = group_work(graph, form.nodes, form.outputs)
-            found += own.computing(LANES / max(1, form.items) - 1)
+            found += own.computing(LANE_BY_LANE - 1)
     return found
 
 
