@@ -6,7 +6,6 @@ import gc
 import os
 import tempfile
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 
@@ -27,17 +26,6 @@ __all__ = ["databases", "postgres", "sqlite_store", "sqlite_template", "store"]
 
 def pytest_configure(config: pytest.Config) -> None:
     seeds.begin(config)
-    if "AUTOFUSE_CACHE" not in os.environ:
-        own_build_cache(config)
-
-
-def own_build_cache(config: pytest.Config) -> None:
-    """Builds of the tests stay out of the user's cache. The processes of pytest-xdist inherit the
-    variable: what one of them has built the others find."""
-    directory = tempfile.TemporaryDirectory()
-    os.environ["AUTOFUSE_CACHE"] = directory.name
-    config.add_cleanup(partial(os.environ.pop, "AUTOFUSE_CACHE", None))
-    config.add_cleanup(directory.cleanup)
 
 
 def pytest_report_header() -> str:
@@ -76,6 +64,18 @@ def pytest_collection_finish() -> None:
     """Modules and collected tests live to the end: the garbage collector passes them by."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_build_cache() -> Iterator[None]:
+    """Builds of the tests stay out of the user's cache."""
+    if "AUTOFUSE_CACHE" in os.environ:
+        yield
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ["AUTOFUSE_CACHE"] = directory
+        yield
+        del os.environ["AUTOFUSE_CACHE"]
 
 
 @pytest.fixture(scope="session", autouse=True)
