@@ -48,7 +48,9 @@ def build_programs(
         for source in made.sources:
             if source.name == "entry":
                 head, own = _entry(source.text, made.entry, at)
-                entries.setdefault(head, []).append(own)
+                # What has types of its own is a unit of its own.
+                place = f"{head}/* {at} */\n" if "\ntypedef " in own else head
+                entries.setdefault(place, []).append(own)
                 continue
             flags = (*at_level(source, level).flags, *more)
             for name, kernel in re.findall(r"^void (k_\w+)(.*?^})", source.text, re.M | re.S):
@@ -73,9 +75,9 @@ def build_programs(
 
 
 def _entry(text: str, name: str, at: int) -> tuple[str, str]:
-    """What an entry has in common with others, up to its last type, and the rest of it: there,
-    what it defines is renamed, so that one unit holds many."""
-    end = text.index("\n", text.rindex("\ntypedef ") + 1)
+    """What an entry has in common with others, and the rest of it: there, what it defines is
+    renamed, so that one unit holds many."""
+    end = text.index("\n", text.index("\ntypedef void (*af_parallel)") + 1)
     head, own = text[:end], text[end:]
     defined = re.findall(r"^\w[\w *]*?(\w+)\([^;]*\)\n?\{", own, re.M)
     names = {n for n in defined if not n.startswith(name)} | {"AF_IN", "AF_CONST", "AF_OUT"}

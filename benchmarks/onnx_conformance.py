@@ -22,7 +22,8 @@ import numpy as np
 from autofuse.errors import AutofuseError
 from autofuse.frontends.onnx.package import onnx_package
 from autofuse.frontends.onnx.read import Imported, OnnxFile, import_for
-from autofuse.graph.reference import Noise, evaluate
+from autofuse.graph.noise import Noise
+from autofuse.graph.reference import evaluate
 from autofuse.graph.settled import constant_inputs, settled
 from autofuse.ops.dtypes import DType, from_numpy
 from autofuse.tuning import compile as compile_graph

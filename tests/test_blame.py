@@ -201,6 +201,7 @@ N = 100
 def artifact(body: str, workspace: int = 0) -> Artifact:
     types = canonical(trace(xp.exp, spec(N))).input_types
     text = "#include <stdint.h>\n#include <stdio.h>\n#include <unistd.h>\n#include <math.h>\n"
+    text += "#include <signal.h>\n#include <stdlib.h>\n"
     text += "int32_t run(void **b, void *ws, void **blas) {\n"
     text += f"float *x = b[0], *z = b[1]; {body}\nreturn 0; }}"
     program = Program((Source("planted", text),), "run", types, types, workspace=workspace)

@@ -12,7 +12,8 @@ from autofuse import spec, trace, xp
 from autofuse.frontends.array_api.array import TracedArray
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
-from autofuse.graph.reference import Noise, Runs, evaluate, random_inputs
+from autofuse.graph.noise import Noise
+from autofuse.graph.reference import Runs, evaluate, random_inputs
 from autofuse.measure.check.compare import (
     WorkloadReference,
     build_reference,

@@ -16,7 +16,8 @@ from autofuse.cost.work import group_work
 from autofuse.enumerate.supernodes import supernodes_of
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
-from autofuse.graph.reference import Noise, evaluate, fold_error
+from autofuse.graph.noise import Noise
+from autofuse.graph.reference import evaluate, fold_error
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.ir.types import expressions, statements, walk
 from autofuse.kernel.lower import lower

@@ -9,7 +9,7 @@ import pytest
 from autofuse.cost.bounds import NOMINAL
 from autofuse.cost.expected import expected_us
 from autofuse.cost.kinds import kind_of_work
-from autofuse.cover import CoverProblem, Piece, no_limit
+from autofuse.cover import CoverProblem, Piece, Prepared, no_limit
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Value
 from autofuse.plan.types import FusionGroup, LaunchConfig
@@ -47,17 +47,17 @@ KINDS = dict.fromkeys(GUESSES, "")
 
 
 def test_the_first_plan_is_the_one_of_which_least_time_is_expected() -> None:
-    found = prospect(CHOICE, GUESSES, {}, KINDS, no_limit)
+    found = prospect(Prepared(CHOICE), GUESSES, {}, KINDS, no_limit)
     assert set(found.plan) == {0, 1} and math.isinf(found.outlook.incumbent_us)
     assert least_cost(CHOICE, GUESSES) == 12.0
-    failed = prospect(CHOICE, GUESSES, {"one": None}, KINDS, no_limit)
+    failed = prospect(Prepared(CHOICE), GUESSES, {"one": None}, KINDS, no_limit)
     assert failed.plan == (2,), "what does not work is in no plan"
 
 
 def test_little_is_expected_of_what_is_expected_to_be_slow_whatever_its_bound() -> None:
     costs = {"one": 9.0, "two": 9.0}
-    found = prospect(CHOICE, GUESSES, costs, KINDS, no_limit).outlook
-    hopeful = prospect(CHOICE, {**GUESSES, "both": 10.0}, costs, KINDS, no_limit)
+    found = prospect(Prepared(CHOICE), GUESSES, costs, KINDS, no_limit).outlook
+    hopeful = prospect(Prepared(CHOICE), {**GUESSES, "both": 10.0}, costs, KINDS, no_limit)
     assert found.incumbent_us == 18.0 and found.gain_us < 0.01 * 18.0
     assert hopeful.outlook.gain_us > 1.0 and hopeful.plan == (2,)
 

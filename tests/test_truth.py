@@ -9,7 +9,8 @@ import pytest
 
 from autofuse import spec, trace, xp
 from autofuse.graph.builder import GraphBuilder
-from autofuse.graph.reference import Narrowing, Noise, Runs, random_inputs
+from autofuse.graph.noise import Narrowing, Noise
+from autofuse.graph.reference import Runs, random_inputs
 from autofuse.graph.types import Graph
 from autofuse.measure.check.compare import reference_of
 from autofuse.measure.truth import compiled as truth

@@ -3,7 +3,8 @@
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical, digest, group_digest, subgraph, text
 from autofuse.graph.loops import LoopWriter
-from autofuse.graph.reference import Noise, evaluate, random_inputs
+from autofuse.graph.noise import Noise
+from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.graph.verify import verify
 from autofuse.graph.writer import GraphWriter

@@ -13,6 +13,7 @@ from itertools import accumulate
 import numpy as np
 
 from autofuse.graph.domains import input_ranges
+from autofuse.graph.noise import Noise
 from autofuse.graph.types import Graph
 from autofuse.ops.control import is_counted
 from autofuse.ops.dtypes import DType
@@ -28,94 +29,6 @@ FoldSizes = dict[int, tuple[np.ndarray | None, ...]]
 MOST_TRIPS = 1 << 20
 _NO_LIMIT: list[float] = [math.inf]
 _TRIPS_LEFT: ContextVar[list[float]] = ContextVar("trips_left", default=_NO_LIMIT)
-
-
-# Of what storing a narrow type rounds by, as a part of the noise of other types: its arithmetic is
-# that of a wider one, so that each value is rounded once, correctly.
-STORED = 0.25
-# Of the error of a fold, in units of its order: `sqrt(terms)` roundings of partial results.
-FOLDED = 0.5
-
-
-class Noise:
-    """Monte Carlo arithmetic (Parker 1997): a relative error of up to `scale` units in the last
-    place on every rounded result, so that running twice shows how ill-conditioned an element is.
-    A negative `scale` mirrors the errors of the same seed.
-    """
-
-    LENGTH = 65_521
-    # Whether results of narrow types are rounded to these.
-    narrows = False
-
-    def __init__(self, seed: int, scale: float = 2.0) -> None:
-        self._rng = np.random.default_rng(seed)
-        self._table = np.tile(scale * self._rng.uniform(-1.0, 1.0, self.LENGTH), 2)
-
-    @property
-    def table(self) -> np.ndarray:
-        """The numbers in -scale .. scale that results are perturbed by, `LENGTH` of them."""
-        return self._table[: self.LENGTH]
-
-    def seed(self) -> int:
-        """A number that says where compiled code begins to read the table; another each time."""
-        return int(self._rng.integers(2**62))
-
-    def stored(self, array: np.ndarray, dtype: DType, size: np.ndarray | None) -> np.ndarray:
-        """`array` with the noise of values of `dtype`; what it cannot hold becomes infinite, as in
-        arithmetic of that type. `size`: of a fold, see `_fold_sizes`."""
-        noisy = self(array, dtype.eps * (1.0 if dtype.compute is dtype else STORED))
-        if size is not None:
-            moved = self(size.astype(np.float64), 1.0) - size
-            noisy = np.asarray(noisy + FOLDED * moved)
-        if self.narrows and dtype.compute is not dtype:
-            noisy = _narrowed(noisy, splitter(dtype))
-        if dtype is DType.F64:
-            return noisy
-        top = dtype.largest
-        with np.errstate(all="ignore"):
-            if not max(np.max(noisy, initial=0.0), -np.min(noisy, initial=0.0)) <= top:
-                beyond = np.abs(noisy) > top
-                noisy[beyond] = np.copysign(np.inf, noisy[beyond])
-        return noisy
-
-    def __call__(self, array: np.ndarray, eps: float) -> np.ndarray:
-        """`array` (float64) with noise relative to `eps`; a new array of the same shape."""
-        start = int(self._rng.integers(self.LENGTH))
-        factors = 1.0 + eps * self._table[start : start + self.LENGTH]
-        # In the order of memory and one table at a time, which stays in cache.
-        order = np.argsort([-stride for stride in array.strides], kind="stable")
-        flat = np.ascontiguousarray(array.transpose(order)).reshape(-1)
-        noisy = np.empty_like(flat)
-        with np.errstate(all="ignore"):
-            for first in range(0, flat.size, self.LENGTH):
-                part = flat[first : first + self.LENGTH]
-                out = noisy[first : first + self.LENGTH]
-                np.multiply(part, factors[: part.size], out=out)
-        moved = noisy.reshape([array.shape[axis] for axis in order])
-        return np.asarray(moved.transpose(np.argsort(order)))
-
-
-class Narrowing(Noise):
-    """Every result of a narrow type rounded to it, as where each op is a kernel of its own. Nothing
-    is left to chance in it: errors that all lean to one side, as those of equal elements do, add
-    up."""
-
-    narrows = True
-
-    def __init__(self) -> None:
-        super().__init__(0, 0.0)
-
-
-def splitter(dtype: DType) -> float:
-    """What a float64 is multiplied by to be rounded to the bits of a narrower type (Veltkamp
-    1968): to p bits of 53, 2^(53 - p) + 1."""
-    return 2.0**52 * dtype.eps + 1.0
-
-
-def _narrowed(array: np.ndarray, split: float) -> np.ndarray:
-    with np.errstate(all="ignore"):
-        large = array * split
-        return np.where(np.isfinite(large), large - (large - array), array)
 
 
 class Runs:

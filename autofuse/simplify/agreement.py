@@ -15,7 +15,8 @@ import numpy as np
 
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import canonical
-from autofuse.graph.reference import Noise, evaluate, random_inputs, trips_up_to
+from autofuse.graph.noise import Noise
+from autofuse.graph.reference import evaluate, random_inputs, trips_up_to
 from autofuse.graph.types import Graph
 from autofuse.ops.types import TensorType
 from autofuse.simplify.driver import simplify

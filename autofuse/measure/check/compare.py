@@ -40,7 +40,8 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from autofuse.graph.reference import Narrowing, Noise, Runs
+from autofuse.graph.noise import Narrowing, Noise
+from autofuse.graph.reference import Runs
 from autofuse.graph.types import Graph
 from autofuse.measure.check.parts import ANY_FINITE, Held, HeldParts, numpy_parts, slices
 from autofuse.ops.dtypes import DType

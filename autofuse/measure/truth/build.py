@@ -18,7 +18,7 @@ from autofuse.backends.ccompiler import UNIT_LIMIT_S, make_file, recall
 from autofuse.backends.cpu.pool import pool_pointer
 from autofuse.backends.machine import isa_digest
 from autofuse.backends.toolchain import find_compiler
-from autofuse.graph.reference import Noise, splitter
+from autofuse.graph.noise import Noise, splitter
 from autofuse.graph.types import Graph, Node
 from autofuse.kernel.ir.emit import LoweringError
 from autofuse.limits import usable_cores

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from autofuse.graph.reference import Noise, noisy
+from autofuse.graph.noise import Noise
+from autofuse.graph.reference import noisy
 from autofuse.graph.types import Graph, Value
 from autofuse.measure.truth.plan import TruthKernel, is_light
 from autofuse.measure.truth.text import ROW

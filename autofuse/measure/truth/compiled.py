@@ -22,7 +22,8 @@ from autofuse.backends.base import CompileError, CompilerMissing, LaunchError
 from autofuse.backends.cache import CacheError
 from autofuse.errors import AutofuseError
 from autofuse.graph import reference
-from autofuse.graph.reference import MOST_TRIPS, Noise, Runs, endless, untouched_products
+from autofuse.graph.noise import Noise
+from autofuse.graph.reference import MOST_TRIPS, Runs, endless, untouched_products
 from autofuse.graph.types import Graph, Value
 from autofuse.measure.truth.build import LoopBuffers, TruthLibrary, TruthPlan
 from autofuse.measure.truth.checks import difference, kernel_difference

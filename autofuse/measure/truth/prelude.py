@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from autofuse.graph.reference import Noise
+from autofuse.graph.noise import Noise
 from autofuse.kernel.text.dialects import C
 
 TABLE = Noise.LENGTH

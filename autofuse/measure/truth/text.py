@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from autofuse.graph.reference import FOLDED, STORED, Noise, fold_error
+from autofuse.graph.noise import FOLDED, STORED, Noise
+from autofuse.graph.reference import fold_error
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.kernel.elements.values import ElementSource, Frame, Puller
 from autofuse.kernel.ir.emit import Emitter
