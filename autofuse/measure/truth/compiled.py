@@ -25,6 +25,7 @@ from autofuse.graph import reference
 from autofuse.graph.noise import Noise
 from autofuse.graph.reference import MOST_TRIPS, Runs, endless, untouched_products
 from autofuse.graph.types import Graph, Value
+from autofuse.measure.check.compare import poison
 from autofuse.measure.truth.build import LoopBuffers, TruthLibrary, TruthPlan
 from autofuse.measure.truth.checks import difference, kernel_difference
 from autofuse.measure.truth.cost import numpy_s
@@ -189,6 +190,9 @@ class _Run:
         assert self.library is not None and self.state is not None
         types = [graph.type_of(v) for v in item.outs]
         made = tuple(np.empty(t.shape, t.dtype.reference) for t in types)
+        if name not in self.owner._believed:  # memory may hold what was right in a run before
+            for array in made:
+                poison(array)
         reads = [np.ascontiguousarray(known[v]) for v in item.reads]
         self.library.kernel(name, text, [*reads, *made], self.state)
         if self.noise is None and name not in self.owner._believed:
