@@ -372,7 +372,7 @@ class ExactSearch:
 
         goal, kernels = self.goal, self.kernels
         result = plan(
-            selection.prepared,
+            selection.cover.problem,
             lambda piece: kernels.measured(piece.key),
             options=Options(goal.search_gap, BATCH, False, goal.runs, lambda _: kernels.per_plan_s),
             start=start,

@@ -33,7 +33,11 @@ class Selection:
 
     def __init__(self, kernels: Kernels, cover: Cover, rest: tuple[FusionGroup, ...] = ()) -> None:
         self.kernels, self.cover, self.rest = kernels, cover, rest
-        self.bench, self.prepared = kernels.bench, Prepared(cover.problem)
+        self.bench = kernels.bench
+        # For guesses, which change many costs at a time. Planning takes programs of its own: cuts
+        # that other costs asked for would be in the way of its proof (a network of 253 nodes had
+        # no bound after 20 s).
+        self.prepared = Prepared(cover.problem)
 
     def plan_of(self, chosen: Iterable[int]) -> FusionPlan:
         """The plan of chosen pieces and the rest."""
