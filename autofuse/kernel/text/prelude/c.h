@@ -152,6 +152,11 @@ AF_BITS2(int64_t, i64, uint64_t, u64)
 AF_BITS2(int16_t, i16, uint16_t, u16)
 AF_BITS2(int8_t, i8, uint8_t, u8)
 
+/* part: aligned_alloc */
+void *aligned_alloc(__SIZE_TYPE__, __SIZE_TYPE__);
+void free(void *);
+void abort(void);
+
 /* part: af_pair */
 /* Pairs of bf16: c + the products of both of `a` with both of each lane of `b`, sums in f32. */
 #define AF_PAIRS(N)                                                                          \
