@@ -3,7 +3,6 @@ and both plans timed in turns."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import geometric_mean, median
@@ -18,13 +17,13 @@ from autofuse.measure.hardware import HOST
 from autofuse.measure.worker.lock import measurement_lock
 from autofuse.ops.types import AutofuseError
 from autofuse.peers.interleave import overwriter, take_turns
-from autofuse.peers.types import BenchError
 from autofuse.plan.arithmetic import MATHS
 from autofuse.simplify import normal_form
 from autofuse.tuning import compile as compile_graph
 from autofuse.tuning import tune
 from autofuse.tuning.cache_state import cache_state
 from autofuse.zoo import zoo_graph
+from benchmarks.kept import kept_table
 from benchmarks.run import write_json
 
 Row = dict[str, Any]
@@ -59,10 +58,10 @@ def bench_math(
     """Rows by workload, and the geometric mean of their ratios; what `output` has is not done
     again. Raises BenchError for an output of something else, or of other sizes and seconds."""
     facts = {"cpu": cpu_model(), "threads": usable_cores(), "size": size, "seconds": seconds}
-    rows = _read(output, facts)
+    rows: dict[str, Row] = kept_table(output, facts, "bench_math").get("rows", {})
     with TemporaryDirectory() as folder:
         for name in names:
-            if name in rows:
+            if "us" in rows.get(name, {}):  # what failed is tried again
                 continue
             try:
                 rows[name] = math_row(name, size, seconds, timing_s, str(Path(folder) / "t.db"))
@@ -77,17 +76,3 @@ def bench_math(
 def _data(facts: dict[str, Any], rows: dict[str, Row]) -> dict[str, Any]:
     ratios = [row["default_over_relaxed"] for row in rows.values() if "us" in row]
     return {**facts, "geometric_mean": geometric_mean(ratios) if ratios else None, "rows": rows}
-
-
-def _read(output: Path | None, facts: dict[str, Any]) -> dict[str, Row]:
-    if output is None or not output.exists():
-        return {}
-    try:
-        data = json.loads(output.read_text(encoding="utf-8"))
-        rows: dict[str, Row] = data["rows"]
-        same = all(data[name] == fact for name, fact in facts.items())
-    except (OSError, ValueError, KeyError, TypeError):
-        raise BenchError(f"{output} holds no rows of bench_math") from None
-    if not same:
-        raise BenchError(f"{output} is of another processor, other sizes or other seconds")
-    return rows

@@ -267,6 +267,8 @@ def make_file(
         command = [*compiler.command, *arguments, "-o", str(output)]
         code, log = _run(command, timeout_s, what)
         cost = time.perf_counter() - started
+        # Messages are kept and shown elsewhere: whose folder it was says nothing there.
+        log = log.replace(f"{output.parent}{os.sep}", "")
         if code != 0:
             raise CompileError(f"compiling {what} failed: {_reason(code, log)}", _blame(code, log))
         # The note first: a file whose note is missing would be made again.

@@ -92,7 +92,7 @@ class Options:
 
 
 def plan(
-    problem: CoverProblem | Prepared,
+    problem: CoverProblem,
     measure: Measure,
     *,
     options: Options = Options(),
@@ -110,8 +110,7 @@ def plan(
     each measurement, `left_s` for the seconds that solving may take before the next one: what was
     not proved by then stays open. Raises AutofuseError where the pieces make no plan at all.
     """
-    prepared = problem if isinstance(problem, Prepared) else Prepared(problem)
-    planner = _Planner(prepared, measure, known or {}, options)
+    planner = _Planner(Prepared(problem), measure, known or {}, options)
     planner.prepare, planner.should_stop, planner.on_step = prepare, should_stop, on_step
     planner.left_s = left_s
     return planner.run(start)

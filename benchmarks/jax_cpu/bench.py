@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -10,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from autofuse.backends.machine import cpu_model
-from autofuse.devices import timed_device
 from autofuse.limits import usable_cores
-from autofuse.peers.types import BenchError
 from benchmarks.apart import answer_apart
 from benchmarks.jax_cpu.pages import line, summary
 from benchmarks.jax_cpu.row import LoopAsked
 from benchmarks.jax_cpu.table import Wanted, key
+from benchmarks.kept import calibrated_peaks, kept_table
 from benchmarks.run import write_json
 
 # What Python is started with for a row; a program's name, what is asked of it and a file follow.
 CHILD = ("-m", "benchmarks.jax_cpu.one")
 Row = dict[str, Any]
+# What rows of one table have in common.
+SAME = ("cpu", "jax", "budget_s")
 Say = Callable[[str], object]
 Answer = Callable[[Wanted, LoopAsked], Mapping[str, Any]]
 Calibrate = Callable[[], Mapping[str, float]]
@@ -49,9 +49,10 @@ def bench_jax_cpu(
     again. Programs whose packages are not here are under `absent`. The machine is calibrated once,
     outside of any budget. Raises BenchError for an output of something else."""
     facts = _facts(options)
-    found = _read(output, facts)
+    same = {name: facts[name] for name in SAME}
+    found = kept_table(output, same, "bench_jax_cpu")
     rows: dict[str, Row] = found.get("rows", {})
-    peaks = found.get("peaks") or dict((calibrate or _calibrated)())
+    peaks = found.get("peaks") or dict((calibrate or calibrated_peaks)())
     asked = LoopAsked(options.budget_s, options.timing_s, options.old, peaks)
     make = answer or (lambda each, asked: _apart(each, asked, options.limit_s))
     absent = {program.name: ", ".join(program.absent) for program, _ in wanted if program.absent}
@@ -75,10 +76,6 @@ def _apart(each: Wanted, asked: LoopAsked, limit_s: float) -> Row:
     return answer_apart([*CHILD, program.name, what], asdict(asked), limit_s)
 
 
-def _calibrated() -> Mapping[str, float]:
-    return timed_device("cpu").calibrate().to_mapping()
-
-
 def _facts(options: LoopOptions) -> dict[str, Any]:
     return {"cpu": cpu_model(), "threads": usable_cores(), "jax": metadata.version("jax"),
             "budget_s": options.budget_s, "note": options.note}  # fmt: skip
@@ -90,18 +87,3 @@ def _data(
 ) -> dict[str, Any]:  # fmt: skip
     return {**facts, "summary": summary(rows), "absent": dict(absent), "rows": dict(rows),
             "peaks": dict(peaks)}  # fmt: skip
-
-
-def _read(output: Path | None, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run that was cut off has left."""
-    if output is None or not output.exists():
-        return {}
-    try:
-        found = json.loads(output.read_text(encoding="utf-8"))
-        same = all(found[name] == facts[name] for name in ("cpu", "jax", "budget_s"))
-        same = same and isinstance(found["rows"], dict)
-    except (ValueError, KeyError, TypeError) as error:
-        raise BenchError(f"{output} holds no rows of bench_jax_cpu: {error}") from error
-    if not same:
-        raise BenchError(f"{output} holds rows of another machine, jax or budget: name another")
-    return dict(found)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.jax_cpu.row import CURRENT, OLDER, OURS, PEERS
+from benchmarks.table import geomean
 
 Row = Mapping[str, Any]
 # What no row may be below: tuned, and untuned.
@@ -41,16 +41,12 @@ def summary(rows: Mapping[str, Row]) -> dict[str, Any]:
 def _means(rows: Mapping[str, Row]) -> dict[str, dict[str, float | None]]:
     return {
         ours: {
-            peer: _mean([r["over"][ours][peer] for r in rows.values()
+            peer: geomean([r["over"][ours][peer] for r in rows.values()
                          if peer in r["over"].get(ours, {})])
             for peer in PEERS
         }
         for ours in OURS
     }  # fmt: skip
-
-
-def _mean(ratios: Sequence[float]) -> float | None:
-    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None
 
 
 def line(name: str, row: Row) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from autofuse.backends.machine import cpu_model
-from autofuse.devices import timed_device
 from autofuse.limits import usable_cores
-from autofuse.peers.types import BenchError
 from benchmarks.apart import answer_apart
+from benchmarks.kept import calibrated_peaks, kept_table
 from benchmarks.run import write_json
 from benchmarks.unseen.row import Asked
 from benchmarks.unseen.summary import line, summary
@@ -20,6 +18,8 @@ from benchmarks.unseen.types import Program
 
 # What Python is started with for a row; a program's name and a file follow.
 CHILD = ("-m", "benchmarks.unseen.one")
+# What rows of one table have in common.
+SAME = ("cpu",)
 Say = Callable[[str], object]
 Row = dict[str, Any]
 # A program, and what is asked of it: its row.
@@ -59,12 +59,13 @@ def bench_unseen(
     again. Programs whose packages are not here are under `absent`. The machine is calibrated once,
     outside of any budget. Raises BenchError for an output of something else."""
     facts = _facts(options)
-    found = _read(output, facts)
+    same = {name: facts[name] for name in SAME}
+    found = kept_table(output, same, "bench_unseen")
     rows: dict[str, Row] = found.get("rows", {})
     absent = {p.name: ", ".join(p.absent) for p in programs if p.absent}
     for name, missing in absent.items():
         say(f"absent: {name} ({missing})")
-    peaks = found.get("peaks") or dict((calibrate or _calibrated)())
+    peaks = found.get("peaks") or dict((calibrate or calibrated_peaks)())
     make = answer or (lambda program, asked: apart(program, asked, options.limit_s))
     for program in programs:
         for seconds in () if program.name in absent else options.budgets:
@@ -80,10 +81,6 @@ def bench_unseen(
     return _data(facts, peaks, rows, absent)
 
 
-def _calibrated() -> Mapping[str, float]:
-    return timed_device("cpu").calibrate().to_mapping()
-
-
 def _facts(options: Options) -> dict[str, Any]:
     return {"cpu": cpu_model(), "threads": usable_cores(), "note": options.note}
 
@@ -94,17 +91,3 @@ def _data(
 ) -> dict[str, Any]:  # fmt: skip
     return {**facts, "summary": summary(list(rows.values())), "absent": dict(absent),
             "rows": dict(rows), "peaks": dict(peaks)}  # fmt: skip
-
-
-def _read(output: Path | None, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run that was cut off has left."""
-    if output is None or not output.exists():
-        return {}
-    try:
-        found = json.loads(output.read_text(encoding="utf-8"))
-        same = found["cpu"] == facts["cpu"] and isinstance(found["rows"], dict)
-    except (ValueError, KeyError, TypeError) as error:
-        raise BenchError(f"{output} holds no rows of bench_unseen: {error}") from error
-    if not same:
-        raise BenchError(f"{output} holds rows of another machine: name another file")
-    return dict(found)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
+
+from benchmarks.table import geomean
 
 Row = Mapping[str, Any]
 # Within so much of what the longest budget found, a shorter one has come near.
@@ -66,11 +67,6 @@ def _near(rows: Sequence[Row]) -> dict[str, float]:
         better = max(own, key=lambda row: float(row["budget_s"]))["better"]
         found[name] = next(s for s, us in better if us <= NEAR * better[-1][1])
     return found
-
-
-def geomean(ratios: Sequence[float]) -> float | None:
-    """None for none."""
-    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None
 
 
 def _median(values: Iterable[float | None]) -> float | None:

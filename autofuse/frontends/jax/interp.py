@@ -281,17 +281,18 @@ def _cond(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> 
     avals = [v.aval for v in eqn.outvars]
     checks = [only_raises(branch) for branch in branches]
     if len(branches) == 2 and any(checks) and not any(is_key(a) or is_complex(a) for a in avals):
-        return _checked(walker, which, branches, args, avals)
+        return _checked(walker, which, branches, int(checks[0]), args, avals)
     return taken_branch(walker, branches, which, args, avals, live)
 
 
 def _checked(
-    walker: Walker, which: Value, branches: Sequence[Any], args: list[Item], avals: Sequence[Any]
-) -> list[Item]:
-    """The branch that does not raise, and NaN where the other one is taken."""
+    walker: Walker, which: Value, branches: Sequence[Any], other: int, args: list[Item],
+    avals: Sequence[Any],
+) -> list[Item]:  # fmt: skip
+    """The branch that does not raise (`other`), and NaN where the one that does is taken."""
     text = "a check gives NaN where it would raise an exception: a plan cannot"
     warnings.warn(f"{text} ({walker._line()})", RuntimeWarning, stacklevel=2)
-    w, other = walker.w, int(only_raises(branches[0]))
+    w = walker.w
     first = w.map("not", which) if w.dtype(which) is DType.BOOL else w.map("le", which, 0)
     fails = w.map("not", first) if other == 0 else first
     good = [v for item in walker.closed(branches[other], args) for v in values_of(item)]

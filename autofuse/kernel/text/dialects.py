@@ -47,7 +47,7 @@ class Dialect:
     # C library functions that the prelude has a better spelling for.
     instead: Mapping[str, str] = field(default_factory=dict)
     # Files of the prelude.
-    preludes: tuple[str, ...] = ("c.h", "c_amx.h")
+    preludes: tuple[str, ...] = ("c.h", "integers.h", "c_parts.h", "c_amx.h")
 
     @property
     def prelude(self) -> str:
@@ -89,7 +89,15 @@ CUDA = Dialect(
     function='extern "C" __global__ void',
     products=frozenset((DType.F32, DType.F64, DType.F16, DType.BF16)),
     epilogues=True,
-    preludes=("cuda_wait.h", "cuda.h", "cuda_mma.h", "cuda_maps.h", "cuda_wgmma.h"),
+    preludes=(
+        "cuda_wait.h",
+        "cuda.h",
+        "integers.h",
+        "cuda_parts.h",
+        "cuda_mma.h",
+        "cuda_maps.h",
+        "cuda_wgmma.h",
+    ),
 )
 # Of a kernel that starts while others still write what it is going to read.
 EARLY = replace(
