@@ -20,7 +20,7 @@ from autofuse.backends.aligned import aligned_empty
 from autofuse.backends.cpu.blas import blas_pointers
 from autofuse.backends.cpu.onednn import OneDnn, OneDnnError, Role, onednn
 from autofuse.backends.library import load
-from autofuse.devices import timed_device
+from autofuse.devices import device_named, timed_device
 from autofuse.graph.types import Graph
 from autofuse.peers.systems import first_call, require
 from autofuse.peers.types import Arrays, BenchError, BenchWorkload, Implementation, Ready
@@ -217,7 +217,7 @@ def _onednn_convolution(case: Convolution, dnnl: OneDnn, layout: str, inputs: Ar
     )  # fmt: skip
     graph = rest_graph(case, last)
     others = (scale, residual) if last else (_moved(scale), _moved(residual))
-    rest, (out,) = bound(graph, plan_named(graph, FUSED, device="cpu"), (made, *others))
+    rest, (out,) = bound(graph, plan_named(graph, FUSED, device_named("cpu")), (made, *others))
 
     def call() -> None:
         convolve()

@@ -233,7 +233,7 @@ def cartpole(context: Context, seconds: float) -> Iterator[Data]:
         if CARTPOLE not in context.found("tune", "workloads"):
             yield {"tuned": tuned(context, graph, label, seconds / 2)}
     left = seconds - (context.clock() - begun)
-    plans = {"fused": plan_named(graph, FUSED, device=kind.name, db=context.db)}
+    plans = {"fused": plan_named(graph, FUSED, kind, db=context.db)}
     known = best_plan(graph, device=kind.name, db=context.db)
     if known is not None:
         plans["best"] = known.candidate

@@ -141,50 +141,58 @@ def full_waves(work: Iterable[float], places: int) -> float:
     return sum(pieces) / (places * max(ends))
 
 
-def attention_graph(heads: int, length: int, depth: int, causal: bool) -> Graph:
+@dataclass(frozen=True, slots=True)
+class AttentionSize:
     """Attention of bf16[heads, length, depth]."""
 
+    heads: int
+    length: int
+    depth: int
+    causal: bool
+
+
+def attention_graph(size: AttentionSize) -> Graph:
+    """What attends, as a graph."""
+
     def attend(q: TracedArray, k: TracedArray, v: TracedArray) -> TracedArray:
-        scores = (q @ k.mT) * depth**-0.5
-        if causal:
-            at = xp.arange(length)
+        scores = (q @ k.mT) * size.depth**-0.5
+        if size.causal:
+            at = xp.arange(size.length)
             scores = xp.where(at[:, None] >= at[None, :], scores, HIDDEN)
         return xp.softmax(scores) @ v
 
-    each = spec((heads, length, depth), "bf16")
+    each = spec((size.heads, size.length, size.depth), "bf16")
     return canonical(trace(attend, each, each, each))
 
 
-def blocks_of_keys(heads: int, length: int, rows: int, keys: int, causal: bool) -> list[int]:
+def blocks_of_keys(size: AttentionSize, rows: int, keys: int) -> list[int]:
     """Blocks of keys of each block of rows."""
-    blocks = range(-(-length // rows))
-    return [-(-(n + 1) * rows // keys) if causal else -(-length // keys) for n in blocks] * heads
+    ends = ((n + 1) * rows if size.causal else size.length for n in range(-(-size.length // rows)))
+    return [-(-end // keys) for end in ends] * size.heads
 
 
 def attention_share(
-    target: Target, each: Sequence[Mapping[str, float]], resident: int, heads: int, length: int,
-    depth: int, rows: int, keys: int, causal: bool,
+    target: Target, each: Sequence[Mapping[str, float]], resident: int, size: AttentionSize,
+    rows: int, keys: int,
 ) -> tuple[float, float]:  # fmt: skip
     """The share of the peak, and how full waves are, where units are busy for so many clocks for a
     block of keys that no mask touches, and (last) for one that it does."""
-    work = blocks_of_keys(heads, length, rows, keys, causal)
-    masked = -(-rows // keys) if causal and len(each) > 1 else 0
+    work = blocks_of_keys(size, rows, keys)
+    masked = -(-rows // keys) if size.causal and len(each) > 1 else 0
     longest = [max(clocks.values()) for clocks in each]
-    after = ends(target, rows, keys, depth) if resident == 1 else 0.0
+    after = ends(target, rows, keys, size.depth) if resident == 1 else 0.0
     taken = [(n - masked) * longest[0] + masked * longest[-1] + after for n in work]
     waves = full_waves(taken, resident * target.sms)
     # Keys beyond the last one are no work.
-    useful = min(1.0, length / keys / max(work))
+    useful = min(1.0, size.length / keys / max(work))
     return sum(work) * each[0]["tensor"] / sum(taken) * waves * useful, waves
 
 
-def attention_row(
-    target: Target, heads: int, length: int, depth: int, causal: bool, columns: int
-) -> dict[str, Any]:
+def attention_row(target: Target, size: AttentionSize, columns: int) -> dict[str, Any]:
     """The figures of one attention on one device, under the first settings that are offered, or
     with blocks of `columns` keys. Raises CompilerMissing without NVRTC."""
     wanted = {COLUMN_BLOCK.name: columns} if columns else {}
-    graph = attention_graph(heads, length, depth, causal)
+    graph, depth = attention_graph(size), size.depth
     unit, launch = generated(graph, target, wanted)
     source, shape = unit.source, unit.geometry
     cubin, log = compile_cubin(source.text, target.code_for, build_flags(source))
@@ -207,16 +215,16 @@ def attention_row(
         per_load = round(loops[0].products / loops[0].matrix_loads, 2)
     ahead = (stages - 1) * keys * depth * 2 * resident
     clocks = each[0]
-    share, waves = attention_share(target, each, resident, heads, length, depth, rows, keys, causal)
+    share, waves = attention_share(target, each, resident, size, rows, keys)
     peak = target.peaks["half"] / 1e3
     bound = launch_bound_us(
         least_work(graph, live(graph), graph.outputs),
-        blocks_of_keys(heads, length, rows, keys, causal),
+        blocks_of_keys(size, rows, keys),
         target.sms,
         target_calibration(target),
     )
     return {
-        "target": str(target), "causal": causal, "launch": str(launch),
+        "target": str(target), "causal": size.causal, "launch": str(launch),
         "registers": said.registers, "spilled_bytes": said.spilled, "shared_bytes": shared,
         "blocks_resident": resident,
         "products_per_load": per_load,
@@ -227,24 +235,23 @@ def attention_row(
         "clocks_of_a_masked_one": {name: round(value) for name, value in each[-1].items()},
         "full_waves": round(waves, 3), "predicted_share": round(share, 3),
         "bound_us": round(bound, 1),
-        **rung_of(target, str(MMA.of(launch)), heads, length, depth, causal),
-        **ladder_of(target, str(MMA.of(launch)), heads, length, depth, causal),
+        **rung_of(target, str(MMA.of(launch)), size),
+        **ladder_of(target, str(MMA.of(launch)), size),
         "published_shares": {
             who: round(rate / peak, 3) for who, rate in PUBLISHED.get(target.name, ())
         },
     }  # fmt: skip
 
 
-def rung_of(
-    target: Target, mma: str, heads: int, length: int, depth: int, causal: bool
-) -> dict[str, Any]:
+def rung_of(target: Target, mma: str, size: AttentionSize) -> dict[str, Any]:
     """The figures of a published kernel by the same instructions, in the same arithmetic; none
     where those are of warps, or for another depth."""
-    if not by_group(mma) or (depth, causal) not in RUNGS:
+    depth = size.depth
+    if not by_group(mma) or (depth, size.causal) not in RUNGS:
         return {}
-    rung = RUNGS[depth, causal]
+    rung = RUNGS[depth, size.causal]
     clocks, rows, keys = rung_clocks(rung, target, depth), rung.rows, rung.keys
-    share, _ = attention_share(target, [clocks], 1, heads, length, depth, rows, keys, causal)
+    share, _ = attention_share(target, [clocks], 1, size, rows, keys)
     return {"rung": {
         "source": rung.source, "predicted_share": round(share, 3),
         "clocks_of_a_key_block": {name: round(value) for name, value in clocks.items()},
@@ -252,11 +259,10 @@ def rung_of(
     }}  # fmt: skip
 
 
-def ladder_of(
-    target: Target, mma: str, heads: int, length: int, depth: int, causal: bool
-) -> dict[str, Any]:
+def ladder_of(target: Target, mma: str, size: AttentionSize) -> dict[str, Any]:
     """The share that FlashAttention-2's tile for instructions of warps has in the same arithmetic,
     as if it issued nothing but what it cannot do without; none for warpgroups, or another depth."""
+    depth = size.depth
     if by_group(mma) or depth != LADDER_DEPTH:
         return {}
     rows, keys, warps = LADDER_ROWS, LADDER_KEYS, LADDER_WARPS
@@ -267,9 +273,7 @@ def ladder_of(
         products, round(products / LADDER_PRODUCTS_PER_LOAD), copies, special, products
     )
     clocks = busy(facts, target, warps * LADDER_RESIDENT)
-    share, waves = attention_share(
-        target, [clocks], LADDER_RESIDENT, heads, length, depth, rows, keys, causal
-    )
+    share, waves = attention_share(target, [clocks], LADDER_RESIDENT, size, rows, keys)
     return {
         "predicted_share_of_the_ladder": round(share, 3),
         "full_waves_of_the_ladder": round(waves, 3),
@@ -282,6 +286,6 @@ def attention_report(
     """A row for each device, by name, with and without a causal mask, of 16 heads of 4096 places.
     Raises AutofuseError for an unknown one."""
     return [
-        attention_row(target_named(name), 16, 4096, depth, causal, columns)
+        attention_row(target_named(name), AttentionSize(16, 4096, depth, causal), columns)
         for name in targets for causal in (False, True)
     ]  # fmt: skip

@@ -13,6 +13,7 @@ from autofuse.backends.cuda.geometry import UnsupportedKernel
 from autofuse.backends.cuda.nvrtc import nvrtc_version
 from autofuse.backends.cuda.program import cuda_program
 from autofuse.baselines import BASELINES
+from autofuse.devices import device_named
 from autofuse.errors import AutofuseError
 from autofuse.simplify import normal_form
 from autofuse.tuning.plans import FUSED, plan_named
@@ -41,7 +42,7 @@ def zoo_texts(
             graph = normal_form(zoo_graph(name, size))
             for plan in (FUSED, *BASELINES):
                 try:
-                    made = plan_named(graph, plan, device="cuda-emulated", target=str(target))
+                    made = plan_named(graph, plan, device_named("cuda-emulated", str(target)))
                     program = cuda_program(graph, made, target)
                 except AutofuseError:  # of a baseline or a device that cannot hold it
                     continue

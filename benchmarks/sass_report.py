@@ -23,6 +23,7 @@ from autofuse.backends.cuda.program import (
     cuda_program,
 )
 from autofuse.backends.emulator.build import Head, heads
+from autofuse.devices import device_named
 from autofuse.kernel.text.dialects import CUDA
 from autofuse.peers.types import BenchError
 from autofuse.plan.parameters import GEMM, LOOP, PRODUCT
@@ -102,7 +103,7 @@ def sass_report(
 def kernel_rows(name: str, size: str, plan: str, target: Target) -> Iterator[KernelRow]:
     """The kernels of one workload, in the order of the plan."""
     graph = normal_form(zoo_graph(name, size))
-    candidate = plan_named(graph, plan, device="cuda-emulated", target=str(target))
+    candidate = plan_named(graph, plan, device_named("cuda-emulated", str(target)))
     program = cuda_program(graph, candidate, target)
     built = build_cuda(program, BuildCache()).artifact
     cubins, facts = dict(built.cubins), dict(built.facts)

@@ -15,7 +15,7 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.plan.parameters import MAPS, PINGPONG, Setting
 from autofuse.plan.types import LaunchConfig
-from benchmarks.sass_attention import attention_graph
+from benchmarks.sass_attention import AttentionSize, attention_graph
 from benchmarks.sass_convolution import LAYERS, Layer, convolution_graph
 from benchmarks.sass_tensor import generated, square_product
 
@@ -81,7 +81,7 @@ def tensor_kernels(layers: tuple[Layer, ...] = LAYERS) -> Iterator[TensorKernel]
         )
     for depth in (64, 128):
         for causal in (False, True):
-            graph = partial(attention_graph, 16, 4096, depth, causal)
+            graph = partial(attention_graph, AttentionSize(16, 4096, depth, causal))
             yield TensorKernel(f"attention {depth}{' causal' * causal}", graph, {})
 
 

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from autofuse.backends.machine import cpu_model, last_level_cache_bytes
-from autofuse.devices import timed_device
+from autofuse.devices import device_named, timed_device
 from autofuse.errors import AutofuseError
 from autofuse.limits import usable_cores
 from autofuse.peers.types import BenchError
@@ -174,7 +174,7 @@ def _row(name: str, size: str, budget_s: float, db: str | None) -> UntunedRow:
     if failed:
         raise AutofuseError(failed[0])
     untuned, ruled, best = (float(found.plans[p]["time_us"]) for p in names)
-    origin = plan_named(normal_form(graph), UNTUNED, device="cpu", db=db).origin
+    origin = plan_named(normal_form(graph), UNTUNED, device_named("cpu"), db=db).origin
     digests = tuple(str(found.plans[p]["plan_digest"]) for p in names)
     return UntunedRow(
         name, size, found.nodes, origin, untuned, ruled, best, digests, load, proof

@@ -183,7 +183,7 @@ def _block(
                for v in reads(graph, group.nodes)}  # fmt: skip
     emitter = Emitter()
     frame = Frame(graph, emitter, sources)
-    return TileBlock(graph, form, tiles, emitter, frame, {}, TileSettings.of(launch))
+    return TileBlock(form, tiles, frame, {}, TileSettings.of(launch))
 
 
 def _lying(
@@ -195,7 +195,5 @@ def _lying(
     found = left_in_memory(block, widest), right_in_memory(block, widest)
     left, right = (None if p is None else (p.outer, p.inner) for p in found)
     plain = tiles.groups == 1 and not widest.diagonal
-    along = (
-        TileLanes(graph, form, tiles, block.e, block.base, {}, block.s).fit(512) if plain else None
-    )
+    along = TileLanes(form, tiles, block.base, {}, block.s).fit(512) if plain else None
     return left, right, along is not None

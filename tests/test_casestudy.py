@@ -19,6 +19,7 @@ from autofuse.casestudy import study as casestudy
 from autofuse.casestudy.columns import EXACT, JAX, NUMPY, ours
 from autofuse.casestudy.rungs import LADDER, POLICY, TRAINING, Rung, ladder, trained
 from autofuse.casestudy.sizes import NO_TIME
+from autofuse.devices import device_named
 from autofuse.frontends.jax.jaxpr import from_jax
 from autofuse.graph.canonical import canonical
 from autofuse.graph.reference import evaluate, random_inputs
@@ -38,7 +39,7 @@ Data = dict[str, Any]
 def fused(graph: Graph, **_: object) -> SimpleNamespace:
     """A search that knows the answer."""
     return SimpleNamespace(
-        best=plan_named(graph, "fused", device="cpu", simplify=False), total_s=0.5
+        best=plan_named(graph, "fused", device_named("cpu"), simplify=False), total_s=0.5
     )
 
 
@@ -192,7 +193,7 @@ def test_the_command_refuses_what_it_cannot_do(
 
 def test_a_plan_whose_launches_unroll_too_much_is_not_moved() -> None:
     graph = canonical(ZOO[LADDER[3]].make(64, 10))
-    fused = plan_named(graph, "fused", device="cpu", simplify=False)
+    fused = plan_named(graph, "fused", device_named("cpu"), simplify=False)
     assert casestudy_sizes._moved(graph, fused) == [fused]
     launches = tuple(
         LaunchConfig.of(**{**dict(c.settings), "loop_unroll": 4}) for c in fused.launches

@@ -133,7 +133,7 @@ def test_what_is_compiled_by_itself_begins_first(
     begun, make = list[str](), ccompiler.make_file
 
     def told(*args: Any) -> BuildStep:
-        begun.append(args[5])
+        begun.append(args[4])
         return make(*args)
 
     monkeypatch.setattr(ccompiler, "make_file", told)

@@ -19,7 +19,7 @@ from scipy import special
 from autofuse.backends.cpu import backend as cpu
 from autofuse.baselines import BASELINES, baseline_named
 from autofuse.baselines.base import explain
-from autofuse.devices import DEVICES, present_device
+from autofuse.devices import DEVICES, device_named, present_device
 from autofuse.errors import AutofuseError
 from autofuse.frontends import spec, trace
 from autofuse.frontends.json.file import dumps, loads
@@ -259,7 +259,7 @@ def test_a_baseline_plans_explains_and_is_measured(
         assert list(result.baselines) == [*BASELINES] == ["unfused", "xla-2022", "alone"]
         # The same plan under two names is one candidate, measured once.
         assert result.measured <= 4
-        assert plan_named(workload(), "alone", device="toy").origin == "alone"
+        assert plan_named(workload(), "alone", device_named("toy")).origin == "alone"
 
 
 # --- a searcher and a strategy --------------------------------------------------------------------

@@ -103,7 +103,7 @@ def test_products_read_operands_where_they_lie(dtype: str, math: str, device: Cu
 @pytest.mark.parametrize("name", list(ZOO))
 def test_every_baseline_of_the_zoo_is_right(name: str, device: CudaDevice) -> None:
     graph = normal_form(zoo_graph(name, "small"))
-    plans = {n: plan_named(graph, n, device="cuda") for n in BASELINES}
+    plans = {n: plan_named(graph, n, device_named("cuda")) for n in BASELINES}
     plans["fused"] = fused_candidate(graph, device_named("cuda").space)
     different = {plan.digest: (n, plan) for n, plan in plans.items()}
     found = {n: wrong(device, graph, plan) for n, plan in different.values()}

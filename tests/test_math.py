@@ -39,7 +39,7 @@ def options(math: str) -> set[object]:
     """What the launch space of the CPU offers a kernel."""
     kind, seen = device_named("cpu", math=math), set[object]()
     graph = normal_form(difference())
-    plan = plan_named(graph, "fused", device="cpu").plan
+    plan = plan_named(graph, "fused", device_named("cpu")).plan
 
     def note(_: str, offered: tuple[object, ...]) -> object:
         seen.update(offered)
@@ -109,7 +109,7 @@ def test_rows_of_former_versions_with_changed_arithmetic_are_passed_over(tmp_pat
 def test_what_changes_arithmetic_is_not_borrowed() -> None:
     forms = forms_of(difference())
     kind = device_named("cpu")
-    given = relaxed(plan_named(forms.graph, "fused", device="cpu", simplify=False))
+    given = relaxed(plan_named(forms.graph, "fused", device_named("cpu"), simplify=False))
     lent = Lent("cpu", (("model", "another"),), given, "database")
     assert borrow(forms, kind, [lent])[0] is None
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from autofuse import spec, trace, xp
-from autofuse.devices import DEVICES
+from autofuse.devices import DEVICES, device_named
 from autofuse.graph.types import Graph
 from autofuse.plan.program.schedule import Repeat, Run, Step, While, schedule
 from autofuse.plan.types import (
@@ -49,7 +49,7 @@ def runs(steps: Iterable[Step]) -> Iterator[Run]:
 
 def candidate(graph: Graph) -> Candidate:
     """One kernel for each op, all loops run by the host."""
-    return plan_named(graph, "unfused", device="cpu")
+    return plan_named(graph, "unfused", device_named("cpu"))
 
 
 def marked(candidate: Candidate) -> Candidate:

@@ -110,7 +110,7 @@ def test_the_launch_space_is_that_of_the_target() -> None:
     rest = b.add("sub", x, b.add("broadcast", top, shape=(64, 40_000), dims=(0,)))
     graph = canonical(b.build([rest]))
     kept = [
-        plan_named(graph, "fused", device="cuda-emulated", target=name).launches[0]["keep"]
+        plan_named(graph, "fused", device_named("cuda-emulated", name)).launches[0]["keep"]
         for name in ("RTX4090", "H100")
     ]
     assert kept == ["reread", "shared"]
@@ -174,7 +174,7 @@ def test_the_emulated_device_is_never_timed() -> None:
 
 def test_a_plan_that_was_let_go_says_so() -> None:
     graph = canonical(zoo_graph("softmax", "small"))
-    candidate = plan_named(graph, "fused", device="cuda-emulated")
+    candidate = plan_named(graph, "fused", device_named("cuda-emulated"))
     program = DEVICES["cuda-emulated"].backend.program(graph, candidate)
     plan = EmulatedPlan(EmulatedArtifact(program))
     inputs = random_inputs(graph, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autofuse.backends.cuda.devices import TARGETS
-from benchmarks.sass_attention import KeyBlockFacts, attention_row, busy, full_waves
+from benchmarks.sass_attention import AttentionSize, KeyBlockFacts, attention_row, busy, full_waves
 from benchmarks.sass_attention_groups import GroupLoop, group_clocks
 
 
@@ -27,7 +27,7 @@ def test_the_busiest_unit_follows_from_counts() -> None:
 
 @pytest.mark.parametrize("columns", [0, 32])
 def test_the_products_of_a_block_of_keys_are_all_found(columns: int) -> None:
-    row = attention_row(TARGETS["A100"], 16, 4096, 128, True, columns)
+    row = attention_row(TARGETS["A100"], AttentionSize(16, 4096, 128, True), columns)
     rows, keys = 32, columns or 64
     loads = 16 + keys
     products = 2 * rows // 16 * keys // 8 * 8
@@ -40,7 +40,7 @@ def test_the_products_of_a_block_of_keys_are_all_found(columns: int) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_by_warps_has_what_the_ladder_has(causal: bool) -> None:
     """FlashAttention-2's tile on an A100: products for each load, bytes on their way, share."""
-    row = attention_row(TARGETS["A100"], 16, 4096, 128, causal, 0)
+    row = attention_row(TARGETS["A100"], AttentionSize(16, 4096, 128, causal), 0)
     assert row["spilled_bytes"] == 0 and row["blocks_resident"] == 2
     for name in ("products_per_load", "bytes_in_flight"):
         assert row[name] >= row[f"{name}_of_the_ladder"]
@@ -67,7 +67,7 @@ def test_the_busiest_unit_of_warpgroups_follows_from_counts() -> None:
 def test_attention_on_hopper_is_predicted_at_least_as_fast_as_a_published_kernel(
     causal: bool,
 ) -> None:
-    row = attention_row(TARGETS["H100"], 16, 4096, 128, causal, 0)
+    row = attention_row(TARGETS["H100"], AttentionSize(16, 4096, 128, causal), 0)
     clocks = row["clocks_of_a_key_block"]
     assert "mma=wgmma" in row["launch"] and row["spilled_bytes"] == 0
     assert clocks["tensor"] == max(clocks.values())
@@ -81,6 +81,6 @@ def test_attention_on_hopper_is_predicted_at_least_as_fast_as_a_published_kernel
 def test_attention_on_hopper_has_more_bytes_on_their_way_than_a_published_kernel(
     causal: bool, depth: int
 ) -> None:
-    row = attention_row(TARGETS["H100"], 16, 4096, depth, causal, 0)
+    row = attention_row(TARGETS["H100"], AttentionSize(16, 4096, depth, causal), 0)
     assert row["rung"]["bytes_in_flight"] <= row["bytes_in_flight"] and row["spilled_bytes"] == 0
     assert row["shared_bytes"] <= TARGETS["H100"].shared_per_block

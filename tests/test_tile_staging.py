@@ -56,7 +56,7 @@ def scratch(
     names = {Value(n): f"in{k}" for k, n in enumerate(graph.inputs)}
     sources = {v: memory(name, graph.type_of(v).shape, DType.F32) for v, name in names.items()}
     frame = Frame(graph, emitter, dict(sources))
-    b = TileBlock(graph, forms[0], tiles, emitter, frame, {}, TileSettings.of(LaunchConfig()))
+    b = TileBlock(forms[0], tiles, frame, {}, TileSettings.of(LaunchConfig()))
     (p,) = tiles.products
     copy(TileOperand(b, p, p.left if left else p.right, DType.F32, TermBlock(cut, ix.lit(number))))
     ins = [Param(name, DType.F32, graph.type_of(v).size, "in") for v, name in names.items()]

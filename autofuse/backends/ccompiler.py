@@ -201,8 +201,8 @@ def _compile_unit(
         own_text = "\n".join(source.text for source in unit)
         head = needed_parts(unit[0].head, own_text)
         text.write_text(f"{head}\n{own_text}", encoding="utf-8")
-        arguments = [*_flags(unit[0], target), "-c", str(text)]
-        made = make_file(compiler, arguments, cache, own, ".o", unit[0].name, _limit_s(end))
+        command = [*compiler.command, *_flags(unit[0], target), "-c", str(text)]
+        made = make_file(command, cache, own, ".o", unit[0].name, _limit_s(end))
     finally:
         text.unlink(missing_ok=True)
     if len(keys) == 1:
@@ -230,8 +230,8 @@ def _link(
     if known is not None:
         return known
     files = dict.fromkeys(str(step.path) for step in objects)
-    arguments = [*flags, *files, *LINK_LIBRARIES]
-    return make_file(compiler, arguments, cache, key, ".so", "the library", _limit_s(end))
+    command = [*compiler.command, *flags, *files, *LINK_LIBRARIES]
+    return make_file(command, cache, key, ".so", "the library", _limit_s(end))
 
 
 def recall(cache: BuildCache, key: str, suffix: str) -> BuildStep | None:
@@ -250,22 +250,15 @@ def recall(cache: BuildCache, key: str, suffix: str) -> BuildStep | None:
 
 
 def make_file(
-    compiler: Compiler,
-    arguments: list[str],
-    cache: BuildCache,
-    key: str,
-    suffix: str,
-    what: str,
-    timeout_s: float,
+    command: Sequence[str], cache: BuildCache, key: str, suffix: str, what: str, timeout_s: float
 ) -> BuildStep:
-    """Run the compiler into a temporary file, then publish it with its cost beside it."""
+    """Run a compiler into a temporary file, then publish it with its cost beside it."""
     if timeout_s <= 0:
         raise CompileError(f"no time was left to compile {what}", Blame.MACHINE)
     output = cache.temporary(suffix)
     try:
         started = time.perf_counter()
-        command = [*compiler.command, *arguments, "-o", str(output)]
-        code, log = _run(command, timeout_s, what)
+        code, log = _run([*command, "-o", str(output)], timeout_s, what)
         cost = time.perf_counter() - started
         # Messages are kept and shown elsewhere: whose folder it was says nothing there.
         log = log.replace(f"{output.parent}{os.sep}", "")

@@ -100,7 +100,7 @@ def _columns(
         return [made]
     if column != EXACT:
         return [ours(graph, inputs, column, db)]
-    fused = plan_named(graph, FUSED, device="cpu", db=db, simplify=False)
+    fused = plan_named(graph, FUSED, device_named("cpu"), db=db, simplify=False)
     tried = {c.digest: c for c in (*_alone_or_all(fused), *_moved(graph, plan))}
     return [ours(graph, inputs, candidate, db) for candidate in tried.values()]
 

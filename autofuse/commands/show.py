@@ -122,10 +122,7 @@ def _candidate(
     from autofuse.tuning.serve.moving import moved_candidates
 
     if plan is not None:
-        named = plan_named(
-            graph, plan, device=kind.name, target=target, db=db, simplify=False,
-            math=kind.backend.math,
-        )  # fmt: skip
+        named = plan_named(graph, plan, kind, db=db, simplify=False)
         return plan, named
     known, passed = known_plans(graph, kind.backend, db)
     for one in passed:

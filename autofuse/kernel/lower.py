@@ -72,16 +72,16 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
         frame = Frame(left, emitter, dict(sources), landing)
         tiles = _tiles(left, form, launch, frame)
         if tiles is not None:
-            emit_tiles(left, form, tiles, emitter, frame, targets, launch, packed)
+            emit_tiles(form, tiles, frame, targets, launch, packed)
         elif form.kind == "row":
-            rows = BlockPerRow(left, form, emitter, frame, targets, merge=MERGE.of(launch))
+            rows = BlockPerRow(form, frame, targets, merge=MERGE.of(launch))
             rows.emit(STAGE.of(launch))
         elif rows_of_tile := 0 if windows else tile_rows(left, form, HALO.of(launch)):
             # Where a window is written in place, what lies around a tile may be new already.
-            tiles_of_rows = HaloTiles(left, form, emitter, frame, targets)
+            tiles_of_rows = HaloTiles(form, frame, targets)
             tiles_of_rows.emit(kept_values(left, form), rows_of_tile)
         else:
-            items = ThreadPerElement(left, form, emitter, frame, targets)
+            items = ThreadPerElement(form, frame, targets)
             items.emit(TILE.of(launch), LOOP_UNROLL.of(launch))
     return run_passes(Kernel(name, tuple(params), emitter.body, launch.settings))
 
@@ -100,7 +100,7 @@ def _tiles(group: Graph, form: Form, launch: LaunchConfig, frame: Frame) -> Tile
 
 
 def _walks(group: Graph, form: Form, tiles: Tiles, frame: Frame) -> bool:
-    return walks(TileBlock(group, form, tiles, frame.e, frame, {}, TileSettings.of(WALKING)))
+    return walks(TileBlock(form, tiles, frame, {}, TileSettings.of(WALKING)))
 
 
 @lru_cache(maxsize=4096)

@@ -20,9 +20,10 @@ Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 def policy_step(
     xp: Any, number: Callable[[float], Any], state: Array, reward: Array, fresh: Array,
-    w1: Array, b1: Array, w2: Array, b2: Array,
+    *weights: Array,
 ) -> tuple[Array, Array]:  # fmt: skip
     """State and reward after a push that the network chose; `number` makes an f32 scalar."""
+    w1, b1, w2, b2 = weights
     layer = xp.tanh(w1 @ state + b1[:, None])
     score = (w2 @ layer + b2[:, None])[0]
     force = xp.where(score < 0.0, number(-FORCE), number(FORCE))

@@ -93,10 +93,8 @@ def attention(q: Array, k: Array, v: Array) -> Sequence[Array]:
 def transformer_block(heads: int) -> PeerProgram:
     """The block for `heads` heads, which the arrays do not tell."""
 
-    def block(
-        x: Array, gamma1: Array, beta1: Array, w_qkv: Array, w_out: Array, gamma2: Array,
-        beta2: Array, w1: Array, b1: Array, w2: Array, b2: Array,
-    ) -> Sequence[Array]:  # fmt: skip
+    def block(x: Array, *weights: Array) -> Sequence[Array]:
+        gamma1, beta1, w_qkv, w_out, gamma2, beta2, w1, b1, w2, b2 = weights
         n, width = x.shape
         qkv = _layer_norm(x, gamma1, beta1) @ w_qkv
         split = (a.reshape(n, heads, -1).swapaxes(0, 1) for a in jnp.split(qkv, 3, axis=1))

@@ -90,9 +90,10 @@ def black_scholes(
 
 
 def adam_one(
-    lib: Library, correction1: Array, correction2: Array, p: Array, g: Array, m: Array, v: Array
+    lib: Library, correction1: Array, correction2: Array, *tensor: Array
 ) -> Sequence[Array]:
-    """Parameters and both moments of one tensor after a step."""
+    """Parameters and both moments of one tensor after a step; it comes with its gradient."""
+    p, g, m, v = tensor
     first, second = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * (g * g)
     root = lib.xp.sqrt(second / correction2) + 1e-8
     return p - 1e-3 * ((first / correction1) / root), first, second
@@ -129,11 +130,9 @@ def attention(lib: Library, q: Array, k: Array, v: Array) -> Sequence[Array]:
     return (_attend(lib, q, k, v),)
 
 
-def transformer_block(
-    heads: int, lib: Library, x: Array, gamma1: Array, beta1: Array, w_qkv: Array, w_out: Array,
-    gamma2: Array, beta2: Array, w1: Array, b1: Array, w2: Array, b2: Array,
-) -> Sequence[Array]:  # fmt: skip
+def transformer_block(heads: int, lib: Library, x: Array, *weights: Array) -> Sequence[Array]:
     """The block for `heads` heads, which the arrays do not tell."""
+    gamma1, beta1, w_qkv, w_out, gamma2, beta2, w1, b1, w2, b2 = weights
     n, width = x.shape
     qkv = _layer_norm(lib, x, gamma1, beta1) @ w_qkv
     split = (a.reshape(n, heads, -1).swapaxes(0, 1) for a in lib.xp.split(qkv, 3, axis=1))
@@ -257,12 +256,11 @@ def cartpole_norng(lib: Library, state: Array, actions: Array, resets: Array) ->
     return state, reward
 
 
-def separate_step(
-    lib: Library, x: Array, x_dot: Array, theta: Array, theta_dot: Array, reward: Array,
-    force: Array, *fresh: Array,
-) -> Sequence[Array]:  # fmt: skip
+def separate_step(lib: Library, *arrays: Array) -> Sequence[Array]:
     """Four state arrays and the reward after one step."""
-    moved = dynamics(lib.xp, (x, x_dot, theta, theta_dot), force)
+    *state, reward, force = arrays[:6]
+    fresh = arrays[6:]
+    moved = dynamics(lib.xp, state, force)
     done = is_done(lib.xp, moved[0], moved[2])
     kept = [lib.xp.where(done, r, m) for r, m in zip(fresh, moved, strict=True)]
     return (*kept, reward + ~done)

@@ -83,10 +83,7 @@ def compare(
     if plans is None:
         known = best_plan(graph, device=device, target=target, db=db, simplify=False, math=math)
         plans = [*BASELINES, FUSED, *([BEST] if known is not None else [])]
-    candidates = {
-        n: plan_named(graph, n, device=device, target=target, db=db, simplify=False, math=math)
-        for n in plans
-    }
+    candidates = {n: plan_named(graph, n, kind, db=db, simplify=False) for n in plans}
     different = {c.digest: c for c in candidates.values()}  # equal plans are built and timed once
     built = {d: build(backend, graph, c) for d, c in different.items()}
     cache = cache_state("auto", graph, kind)

@@ -63,10 +63,7 @@ def _chosen(
     if isinstance(asked.plan, Candidate):
         return asked.plan, asked.plan.origin or "given", ()
     if asked.plan is not None:
-        named = plan_named(
-            forms.graph, asked.plan, device=asked.device, target=asked.target, db=asked.db,
-            simplify=False, math=asked.math,
-        )  # fmt: skip
+        named = plan_named(forms.graph, asked.plan, kind, db=asked.db, simplify=False)
         return named, asked.plan, ()
     return _looked_up(forms, kind, asked, lent, missed)
 

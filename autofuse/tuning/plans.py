@@ -216,13 +216,14 @@ def none_known(name: str, passed: Sequence[PassedOver]) -> str:
 
 
 def plan_named(
-    graph: Graph, plan_name: str, *, device: str = "auto", target: str = "", db: str | None = None,
-    simplify: bool = True, math: str = DEFAULT_MATH,
+    graph: Graph, plan_name: str, kind: DeviceKind | None = None, *, db: str | None = None,
+    simplify: bool = True,
 ) -> Candidate:  # fmt: skip
     """The candidate called "best", "untuned", "fused" or by a baseline's name: a plan of the
-    graph's `normal_form`, simplified unless `simplify` is False."""
+    graph's `normal_form` for a kind of device (the one that is here), simplified unless `simplify`
+    is False."""
     graph = normal_form(graph, simplify)
-    kind = device_named(device, target, math)
+    kind = kind or device_named("auto")
     if plan_name == BEST:
         known, passed = known_plans(graph, kind.backend, db)
         if known is None:

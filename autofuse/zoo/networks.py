@@ -116,20 +116,8 @@ def _block_weights(width: int) -> tuple[Spec, ...]:
     )
 
 
-def _block(
-    x: Array,
-    heads: int,
-    gamma1: Array,
-    beta1: Array,
-    w_qkv: Array,
-    w_out: Array,
-    gamma2: Array,
-    beta2: Array,
-    w1: Array,
-    b1: Array,
-    w2: Array,
-    b2: Array,
-) -> Array:
+def _block(x: Array, heads: int, *weights: Array) -> Array:
+    gamma1, beta1, w_qkv, w_out, gamma2, beta2, w1, b1, w2, b2 = weights
     length, width = x.shape
     qkv = xp.layer_norm(x, gamma1, beta1) @ w_qkv
     q, k, v = (_heads(qkv[:, i * width : (i + 1) * width], heads) for i in range(3))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from autofuse.backends.cache import BuildCache
-from benchmarks.fuzz.trial import PLANS, Found, trial
+from benchmarks.fuzz.trial import Building, Found, trial
 
 BATCH = 40
 # Seconds without a word from a batch after which it hangs: compiling one takes the longest.
@@ -39,6 +39,9 @@ class Total:
         return f"{self.graphs} graphs: {kinds}"
 
 
+_QUICKLY = Building("-O0")
+
+
 @dataclass
 class _Batch:
     seeds: Sequence[int]
@@ -49,9 +52,8 @@ class _Batch:
 
 
 def run_fuzz(
-    seeds: Sequence[int], jobs: int = 1, level: str = "-O0", plans: Sequence[str] = PLANS,
+    seeds: Sequence[int], jobs: int = 1, how: Building = _QUICKLY,
     tell: Callable[[Found], None] = lambda found: None, until: float = float("inf"),
-    flags: tuple[str, ...] = (),
 ) -> Total:  # fmt: skip
     """Try graphs in `jobs` processes; none is begun after the moment `until` of
     `time.monotonic`."""
@@ -60,7 +62,7 @@ def run_fuzz(
     with tempfile.TemporaryDirectory() as folder:
         while running or (queue and time.monotonic() < until):
             while queue and len(running) < jobs and time.monotonic() < until:
-                running.append(_begun(queue.pop(0), Path(folder), level, plans, flags))
+                running.append(_begun(queue.pop(0), Path(folder), how))
             ready = wait([b.end for b in running], timeout=5.0)
             for batch in list(running):
                 over = batch.end in ready and not _heard(batch, total, tell)
@@ -71,27 +73,19 @@ def run_fuzz(
     return total
 
 
-def _begun(
-    seeds: Sequence[int], folder: Path, level: str, plans: Sequence[str], flags: tuple[str, ...]
-) -> _Batch:
+def _begun(seeds: Sequence[int], folder: Path, how: Building) -> _Batch:
     mine, theirs = mp.Pipe(duplex=False)
     process = mp.get_context("fork").Process(
-        target=_batch, args=(theirs, tuple(seeds), folder, level, tuple(plans), flags), daemon=True
+        target=_batch, args=(theirs, tuple(seeds), folder, how), daemon=True
     )
     process.start()
     theirs.close()
     return _Batch(seeds, process, mine, (seeds[0], "begin"), time.monotonic())
 
 
-def _batch(
-    end: Connection, seeds: Sequence[int], folder: Path, level: str, plans: Sequence[str],
-    flags: tuple[str, ...],
-) -> None:  # fmt: skip
+def _batch(end: Connection, seeds: Sequence[int], folder: Path, how: Building) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as own:
-        cache = BuildCache(Path(own))
-        trial(
-            seeds, lambda *said: end.send(said), plans=plans, level=level, flags=flags, cache=cache
-        )
+        trial(seeds, lambda *said: end.send(said), how, BuildCache(Path(own)))
     end.send(("done", None))
 
 

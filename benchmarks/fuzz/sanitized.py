@@ -13,7 +13,7 @@ from pathlib import Path
 from autofuse import faults
 from autofuse.backends.toolchain import find_compiler
 from benchmarks.fuzz.run import Total, run_fuzz
-from benchmarks.fuzz.trial import Found
+from benchmarks.fuzz.trial import Building, Found
 
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 RUNTIMES = ("libasan.so", "libubsan.so")
@@ -63,7 +63,7 @@ def main() -> int:
     first, count, jobs = map(int, sys.argv[1:])
     with faults.strict():
         total = run_fuzz(
-            range(first, first + count), jobs, "-O1", flags=FLAGS,
+            range(first, first + count), jobs, Building(flags=FLAGS),
             tell=lambda found: print(json.dumps(found.to_json()), flush=True),
         )  # fmt: skip
     print(json.dumps({"graphs": total.graphs}))

@@ -11,7 +11,7 @@ from autofuse.graph.surgery.prune import prune
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.types import GraphError
 from benchmarks.fuzz.graphs import random_graph
-from benchmarks.fuzz.trial import Found, trial
+from benchmarks.fuzz.trial import Building, Found, trial
 
 MOST_TRIALS = 150
 
@@ -32,7 +32,7 @@ def _alike(found: Found, graph: Graph, plan: str) -> bool:
         if isinstance(said, Found):
             heard.append(said)
 
-    trial([found.seed], tell, lambda seed: graph, (plan,), "-O0")
+    trial([found.seed], tell, Building("-O0", (plan,)), make=lambda seed: graph)
     return any(_key(one) == _key(found) for one in heard)
 
 

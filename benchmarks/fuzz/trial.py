@@ -152,23 +152,34 @@ def planned(
     return found, None
 
 
+@dataclass(frozen=True, slots=True)
+class Building:
+    """Which plans of a graph are built, the compiler's level, and its flags beside."""
+
+    level: str = "-O1"
+    plans: Sequence[str] = PLANS
+    flags: tuple[str, ...] = ()
+
+
 def built(
-    cases: Sequence[Planned], level: str, flags: tuple[str, ...], cache: BuildCache
+    cases: Sequence[Planned], how: Building, cache: BuildCache
 ) -> Iterator[tuple[Planned, Artifact | Found]]:
     """All programs in one library; where it cannot be compiled, halves of them."""
     if not cases:
         return
     try:
         yield from zip(
-            cases, build_programs([c.program for c in cases], level, flags, cache), strict=True
+            cases,
+            build_programs([c.program for c in cases], how.level, how.flags, cache),
+            strict=True,
         )
     except CompileError as error:
         if len(cases) == 1:
             yield cases[0], _failed(cases[0].seed, f"compile {cases[0].label}", error)
             return
         half = len(cases) // 2
-        yield from built(cases[:half], level, flags, cache)
-        yield from built(cases[half:], level, flags, cache)
+        yield from built(cases[:half], how, cache)
+        yield from built(cases[half:], how, cache)
 
 
 def ran(case: Planned, artifact: Artifact, checks: dict[int, Any]) -> Found | None:
@@ -193,9 +204,8 @@ def ran(case: Planned, artifact: Artifact, checks: dict[int, Any]) -> Found | No
 
 
 def trial(
-    seeds: Sequence[int], tell: Callable[[str, Any], None], make: Make = random_graph,
-    plans: Sequence[str] = PLANS, level: str = "-O1", flags: tuple[str, ...] = (),
-    cache: BuildCache | None = None,
+    seeds: Sequence[int], tell: Callable[[str, Any], None], how: Building,
+    cache: BuildCache | None = None, make: Make = random_graph,
 ) -> None:  # fmt: skip
     """Try the graphs of some seeds. `tell` hears "found" with a Found, "at" with the seed that is
     run next, since it may take the process along, and "seconds" at the end."""
@@ -205,13 +215,13 @@ def trial(
     for seed in seeds:
         tell("at", (seed, "plan"))
         with limited():
-            made, failed = planned(seed, make, plans, told)
+            made, failed = planned(seed, make, how.plans, told)
         cases += made
         if failed is not None:
             tell("found", failed)
     now = time.perf_counter()
     checks: dict[int, Any] = {}
-    for case, artifact in list(built(cases, level, flags, store)):
+    for case, artifact in list(built(cases, how, store)):
         now = told.of("compile", now)
         if isinstance(artifact, Found):
             tell("found", artifact)

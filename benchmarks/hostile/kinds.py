@@ -168,7 +168,7 @@ def _stored(folder: Path) -> Path:
     with Store.open(path) as store:
         for name in WORKLOADS:
             graph = normal_form(zoo_graph(name, "small"))
-            found: Candidate = plan_named(graph, "unfused", device="cpu")
+            found: Candidate = plan_named(graph, "unfused", device_named("cpu"))
             store.add_workload(digest(graph), text(graph), name, len(graph.nodes))
             one = r.Measurement(
                 digest(graph), found.to_json(), found.digest, "random", len(found.plan.groups),

@@ -167,7 +167,7 @@ def _encodes(word: str) -> bool:
     return True
 
 
-def _batch(name: str, numbers: range, seed: int, sound: Sequence[bytes], pipe: int) -> None:
+def _batch(cases: _Cases, numbers: range, pipe: int) -> None:
     """The cases of one process, which tells of each before and after it."""
     from typer.main import get_command
 
@@ -182,7 +182,7 @@ def _batch(name: str, numbers: range, seed: int, sound: Sequence[bytes], pipe: i
         folder = Path(where)
         os.environ["XDG_DATA_HOME"] = where
         for number in numbers:
-            line = _case(name, number, seed, sound, folder)
+            line = _case(cases.name, number, cases.seed, cases.sound, folder)
             begun = time.monotonic()
             os.write(pipe, json.dumps({"begins": number}).encode() + b"\n")
             found = _one(program, line, number % ALONE == ALONE - 1)
@@ -196,25 +196,33 @@ def run_kind(
     say: Callable[[str], None] = lambda _: None,
 ) -> Tally:  # fmt: skip
     """`count` cases of a kind; failing inputs are kept in `keep`."""
-    tally, at, seen = Tally(), 0, Counter[str]()
+    cases, at = _Cases(name, seed, sound, keep, Tally(), Counter()), 0
     while at < count:
-        batch = range(at, min(at + BATCH, count))
-        at = _run_batch(name, batch, seed, sound, keep, tally, seen)
-        say(f"{name}: {at} of {count}, {len(tally.failures)} failed")
-    return tally
+        at = _run_batch(cases, range(at, min(at + BATCH, count)))
+        say(f"{name}: {at} of {count}, {len(cases.tally.failures)} failed")
+    return cases.tally
 
 
-def _run_batch(
-    name: str, batch: range, seed: int, sound: Sequence[bytes], keep: Path, tally: Tally,
-    seen: Counter[str],
-) -> int:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class _Cases:
+    """The cases of a kind, what became of them, and how often each failure was seen."""
+
+    name: str
+    seed: int
+    sound: Sequence[bytes]
+    keep: Path
+    tally: Tally
+    seen: Counter[str]
+
+
+def _run_batch(cases: _Cases, batch: range) -> int:
     """One process; the number of the first case that it did not come to."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
         try:
-            _batch(name, batch, seed, sound, writing)
+            _batch(cases, batch, writing)
         except BaseException as error:  # told by name: the process ends whatever it is
             ended = f"{type(error).__name__}: {error}"[:_SHOWN]
             os.write(writing, json.dumps({"ended": ended}).encode() + b"\n")
@@ -232,21 +240,20 @@ def _run_batch(
                 ended = data["ended"]
                 continue
             begun, done = None, data["number"] + 1
-            _note(name, data, seed, sound, keep, tally, seen)
+            _note(cases, data)
     _, status = os.waitpid(child, 0)
     if begun is not None:
         code = os.waitstatus_to_exitcode(status)
         found = f"the process ended ({ended or code})"
         data = {"number": begun, "found": found, "s": 0.0, "mib": 0}
-        _note(name, data, seed, sound, keep, tally, seen)
+        _note(cases, data)
         return int(begun) + 1
     return done if done > batch.start else batch.stop
 
 
-def _note(
-    name: str, data: dict[str, Any], seed: int, sound: Sequence[bytes], keep: Path, tally: Tally,
-    seen: Counter[str],
-) -> None:  # fmt: skip
+def _note(cases: _Cases, data: dict[str, Any]) -> None:
+    name, seed, sound, keep = cases.name, cases.seed, cases.sound, cases.keep
+    tally, seen = cases.tally, cases.seen
     tally.slowest_s = max(tally.slowest_s, data["s"])
     tally.largest_mib = max(tally.largest_mib, data["mib"])
     if data["found"].startswith("="):

@@ -67,11 +67,11 @@ def transform(made: Fft, memory: Memory) -> None:
 
 def _product(product: Gemm | Matmul, memory: Memory) -> np.ndarray:
     form, summed = product.form, product.dtype.compute.numpy
-    steps = tuple(axis.a for axis in form.batch), tuple(axis.b for axis in form.batch)
-    sides = (product.a, form.a, form.m, form.k), (product.b, form.b, form.k, form.n)
+    a = _Side(form.a, (form.m, form.k), tuple(axis.a for axis in form.batch))
+    b = _Side(form.b, (form.k, form.n), tuple(axis.b for axis in form.batch))
     left, right = (
-        _matrices(form, product.dtype, *side, by, memory).astype(summed)
-        for side, by in zip(sides, steps, strict=True)
+        _matrices(form, product.dtype, ref, side, memory).astype(summed)
+        for ref, side in ((product.a, a), (product.b, b))
     )
     return np.asarray(left @ right)
 
@@ -79,17 +79,26 @@ def _product(product: Gemm | Matmul, memory: Memory) -> np.ndarray:
 def _result(form: GemmForm, dtype: DType, ref: Ref, memory: Memory) -> np.ndarray:
     """An array that lies as the result does."""
     steps = tuple(axis.c for axis in form.batch)
-    return _matrices(form, dtype, ref, Matrix(0, form.n), form.m, form.n, steps, memory)
+    side = _Side(Matrix(0, form.n), (form.m, form.n), steps)
+    return _matrices(form, dtype, ref, side, memory)
 
 
-def _matrices(
-    form: GemmForm, dtype: DType, ref: Ref, lies: Matrix, rows: int, columns: int,
-    steps: tuple[int, ...], memory: Memory,
-) -> np.ndarray:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """An operand or the result of a product: how a matrix lies, its rows and columns, and how many
+    elements it is from one matrix to the next along each axis of the batch."""
+
+    lies: Matrix
+    shape: tuple[int, int]
+    steps: tuple[int, ...]
+
+
+def _matrices(form: GemmForm, dtype: DType, ref: Ref, side: _Side, memory: Memory) -> np.ndarray:
     """The matrices of a batch in place; whatever lies outside the array is refused."""
+    lies = side.lies
     own = (1, lies.leading) if lies.transposed else (lies.leading, 1)
-    extents = (*(axis.extent for axis in form.batch), rows, columns)
-    inside = sum((n - 1) * by for n, by in zip(extents, (*steps, *own), strict=True))
+    extents = (*(axis.extent for axis in form.batch), *side.shape)
+    inside = sum((n - 1) * by for n, by in zip(extents, (*side.steps, *own), strict=True))
     whole = memory.array(ref, dtype, lies.offset + inside + 1)
-    strides = tuple(dtype.itemsize * by for by in (*steps, *own))
+    strides = tuple(dtype.itemsize * by for by in (*side.steps, *own))
     return np.ndarray(extents, dtype.numpy, whole, dtype.itemsize * lies.offset, strides)

@@ -221,8 +221,8 @@ def _compile(
     source = cache.temporary(".cpp")
     try:
         source.write_text(text, encoding="utf-8")
-        arguments = [*flags, "-c", str(source)]
-        return make_file(compiler, arguments, cache, key, ".o", what, UNIT_LIMIT_S)
+        command = [*compiler.command, *flags, "-c", str(source)]
+        return make_file(command, cache, key, ".o", what, UNIT_LIMIT_S)
     finally:
         source.unlink(missing_ok=True)
 
@@ -232,5 +232,6 @@ def _link(compiler: Compiler, cache: BuildCache, objects: Sequence[BuildStep]) -
     known = recall(cache, key, ".so")
     if known is not None:
         return known
-    arguments = ["-shared", *dict.fromkeys(str(step.path) for step in objects), "-lm"]
-    return make_file(compiler, arguments, cache, key, ".so", "the emulated library", UNIT_LIMIT_S)
+    paths = dict.fromkeys(str(step.path) for step in objects)
+    command = [*compiler.command, "-shared", *paths, "-lm"]
+    return make_file(command, cache, key, ".so", "the emulated library", UNIT_LIMIT_S)

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Mapping
 from itertools import product
 
-from autofuse.graph.types import Graph, Value
+from autofuse.graph.types import Value
 from autofuse.kernel.elements.merge_sort import Merging
 from autofuse.kernel.elements.staging import staged_values
 from autofuse.kernel.elements.thread_per_element import SHORT, split
 from autofuse.kernel.elements.values import ElementSource, Frame
 from autofuse.kernel.elements.windows_written import WindowWriter
-from autofuse.kernel.ir.emit import Emitter, narrow
+from autofuse.kernel.ir.emit import narrow
 from autofuse.kernel.ir.types import Fold
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -33,17 +33,12 @@ class BlockPerRow:
     only so many positions along the last axis are needed; `merge` is how runs are merged."""
 
     def __init__(
-        self, graph: Graph, form: Form, emitter: Emitter, frame: Frame, targets: dict[Value, str],
+        self, form: Form, frame: Frame, targets: dict[Value, str],
         rows: Mapping[Value, tuple[str, Expr]] | None = None,
         reach: Mapping[Value, Expr] | None = None, merge: str = MERGE.default,
     ) -> None:  # fmt: skip
-        self.graph, self.form, self.e, self.frame, self.targets = (
-            graph,
-            form,
-            emitter,
-            frame,
-            targets,
-        )
+        self.graph, self.form, self.e = frame.graph, form, frame.e
+        self.frame, self.targets = frame, targets
         self.tags = dict(form.tags)
         self.rows, self.reach, self.merge = rows or {}, reach or {}, merge
         self.items: Index = ()

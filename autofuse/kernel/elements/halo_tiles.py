@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from autofuse.graph.types import Graph, Value
+from autofuse.graph.types import Value
 from autofuse.kernel.elements.values import ElementSource, Frame
-from autofuse.kernel.ir.emit import Emitter, narrow, widen
+from autofuse.kernel.ir.emit import narrow, widen
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.pull import Index
@@ -21,12 +21,9 @@ class HaloTiles:
     """Emits one segment whose grid iterations are tiles of rows. `targets` names the buffer of each
     output."""
 
-    def __init__(
-        self, graph: Graph, form: Form, emitter: Emitter, frame: Frame, targets: dict[Value, str]
-    ) -> None:
-        self.graph, self.form, self.e, self.frame, self.targets = (
-            graph, form, emitter, frame, targets,
-        )  # fmt: skip
+    def __init__(self, form: Form, frame: Frame, targets: dict[Value, str]) -> None:
+        self.graph, self.form, self.e = frame.graph, form, frame.e
+        self.frame, self.targets = frame, targets
         # What each array in scratch can hold, and the last value that is computed from it.
         self.rooms: dict[str, tuple[DType, int, Value]] = {}
         self.rows = form.parallel[0]

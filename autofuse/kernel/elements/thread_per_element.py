@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.elements.values import UNROLLED, ElementSource, Frame
-from autofuse.kernel.ir.emit import Emitter, LoweringError, narrow
+from autofuse.kernel.ir.emit import LoweringError, narrow
 from autofuse.ops import index as ix
 from autofuse.ops.control import MAX_TRIP, is_counted
 from autofuse.ops.dtypes import DType
@@ -28,16 +28,9 @@ class ThreadPerElement:
     """Emits one segment in the thread-per-element schedule. `targets` names the buffer of each
     output."""
 
-    def __init__(
-        self, graph: Graph, form: Form, emitter: Emitter, frame: Frame, targets: dict[Value, str]
-    ) -> None:
-        self.graph, self.form, self.e, self.frame, self.targets = (
-            graph,
-            form,
-            emitter,
-            frame,
-            targets,
-        )
+    def __init__(self, form: Form, frame: Frame, targets: dict[Value, str]) -> None:
+        self.graph, self.form, self.e = frame.graph, form, frame.e
+        self.frame, self.targets = frame, targets
         self.tags = dict(form.tags)
         self.carries = dict(form.carries)
         self.items: Index = ()

@@ -9,7 +9,8 @@ by the launch setting `stream`.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from autofuse.kernel.ir.types import (
     Kernel,
@@ -34,6 +35,16 @@ from autofuse.plan.types import LaunchConfig
 
 PIECE = 1024
 I64 = DType.I64
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """An output that is stored from `start` on, and the scratch that its lanes fill instead."""
+
+    output: str
+    start: Expr
+    scratch: str
+    dtype: DType
 
 
 def stream_stores(kernel: Kernel) -> Kernel:
@@ -81,40 +92,40 @@ def _starts(loop: Loop, outs: dict[str, Param]) -> dict[str, Expr]:
 
 def _rewrite(loop: Loop, starts: dict[str, Expr], outs: dict[str, Param], lanes: str) -> list[Stmt]:
     """`lanes` is a name for the loop's lanes that no other loop beside it has."""
-    pieces = {name: f"{name}_{lanes}" for name in starts}
+    pieces = [_Piece(n, s, f"{n}_{lanes}", outs[n].dtype) for n, s in starts.items()]
     limit = loop.var.extent
     if not isinstance(loop.extent, Lit):
         assert limit is not None
-        return _piece(loop, loop.var, loop.extent, limit, ix.lit(0), starts, outs, pieces)
+        return _streamed(loop, loop.var, loop.extent, ix.lit(0), pieces)
     whole, rest = divmod(int(loop.extent.value), PIECE)
     done: list[Stmt] = []
     if whole:
         step = Sym(f"{loop.var.name}_p", I64, whole)
         lane = Sym(f"{loop.var.name}_s", I64, PIECE)
         base = ix.imul(step, PIECE)
-        inner = _piece(loop, lane, ix.lit(PIECE), PIECE, base, starts, outs, pieces)
+        inner = _streamed(loop, lane, ix.lit(PIECE), base, pieces)
         done.append(Loop(LoopKind.SERIAL, step, ix.lit(whole), tuple(inner)))
     if rest:
         lane = Sym(f"{loop.var.name}_s", I64, rest)
-        names = {n: f"{p}_rest" for n, p in pieces.items()}
-        base = ix.lit(whole * PIECE)
-        done += _piece(loop, lane, ix.lit(rest), rest, base, starts, outs, names)
+        last = [replace(p, scratch=f"{p.scratch}_rest") for p in pieces]
+        done += _streamed(loop, lane, ix.lit(rest), ix.lit(whole * PIECE), last)
     return done
 
 
-def _piece(
-    loop: Loop, lane: Sym, extent: Expr, size: int, base: Expr, starts: dict[str, Expr],
-    outs: dict[str, Param], pieces: dict[str, str],
-) -> list[Stmt]:  # fmt: skip
+def _streamed(
+    loop: Loop, lane: Sym, extent: Expr, base: Expr, pieces: Sequence[_Piece]
+) -> list[Stmt]:
     """One lane loop into scratch, and the scratch streamed out."""
-    at = {loop.var.name: ix.iadd(base, lane)}
+    at, into = {loop.var.name: ix.iadd(base, lane)}, {p.output: p.scratch for p in pieces}
+    size = lane.extent
+    assert size is not None
     body: list[Stmt] = []
     for stmt in loop.body:
-        if isinstance(stmt, Store) and stmt.buffer in pieces:
-            body.append(Store(pieces[stmt.buffer], lane, substitute(stmt.value, at)))
+        if isinstance(stmt, Store) and stmt.buffer in into:
+            body.append(Store(into[stmt.buffer], lane, substitute(stmt.value, at)))
         else:
             body.append(substitute_stmt(stmt, at))
-    done: list[Stmt] = [Local(p, outs[n].dtype, size) for n, p in pieces.items()]
+    done: list[Stmt] = [Local(p.scratch, p.dtype, size) for p in pieces]
     done.append(Loop(LoopKind.LANE, lane, extent, tuple(body)))
-    done += [Stream(n, ix.iadd(starts[n], base), p, extent) for n, p in pieces.items()]
+    done += [Stream(p.output, ix.iadd(p.start, base), p.scratch, extent) for p in pieces]
     return done

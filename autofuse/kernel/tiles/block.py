@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from autofuse.graph.types import Graph, Value
+from autofuse.graph.types import Value
 from autofuse.kernel.elements.values import ElementSource, Frame
-from autofuse.kernel.ir.emit import Emitter, LoweringError
+from autofuse.kernel.ir.emit import LoweringError
 from autofuse.kernel.ir.types import Panel, TileProduct
 from autofuse.kernel.tiles.factors import (
     factor_dtype,
@@ -46,19 +46,19 @@ class TileBlock:
     output, `packed` that of right operands that are packed beforehand, by product."""
 
     def __init__(
-        self, graph: Graph, form: Form, tiles: Tiles, emitter: Emitter, frame: Frame,
-        targets: dict[Value, str], settings: TileSettings,
-        packed: Mapping[int, tuple[str, PackedOperand]] | None = None, *, turned: bool = False,
+        self, form: Form, tiles: Tiles, frame: Frame, targets: dict[Value, str],
+        settings: TileSettings, packed: Mapping[int, tuple[str, PackedOperand]] | None = None,
     ) -> None:  # fmt: skip
-        self.graph, self.form, self.tiles, self.e = graph, form, tiles, emitter
+        self.graph, self.form, self.tiles, self.e = frame.graph, form, tiles, frame.e
         self.base, self.targets, self.tags = frame, targets, dict(form.tags)
         self.packed = packed or {}
-        columns = tile_columns(graph, tiles.products, settings.columns)
+        turned = settings.turned
+        columns = tile_columns(self.graph, tiles.products, settings.columns)
         self.s = s = replace(settings, columns=columns, lines=settings.lines and not turned)
         self.rows = self._extent(tiles.rows)
         self.columns = self._extent(tiles.columns) // tiles.groups
         self.line = line_of(form, tiles)
-        # Blocks of one height, as far as tiles allow (`turned`: rows are columns of tiles).
+        # Blocks of one height, as far as tiles allow (where they are `turned`: columns).
         own = s.slab if s.pack_left else self.line if s.lines else s.rows
         unit = s.columns if turned else own
         blocks = -(-self.rows // max(s.row_block // unit * unit, unit))

@@ -130,7 +130,8 @@ def right_panel(
     width = padded(count) if unit else panel_width(count, b.s.columns)
     size = -(-depth // unit) * unit * width if unit else depth * width
     buffer = b.e.local(b.factor_dtype(p), size, "panel")
-    return RightPanel(fill(b, p, buffer, ix.lit(0), column, count, width, block), width)
+    lines = Lines(column, count, Panel(buffer, ix.lit(0), width))
+    return RightPanel(fill(b, p, lines, block), width)
 
 
 def packs(b: TileBlock, p: Contraction, count: int) -> bool:
@@ -165,20 +166,16 @@ def _beforehand(
     return RightPanel(Panel(buffer, start, outer), width)
 
 
-def fill(
-    b: TileBlock, p: Contraction, buffer: str, begin: Expr, column: Expr, count: int, width: int,
-    block: TermBlock = ALL_TERMS,
-) -> Panel:  # fmt: skip
-    """Copy the present terms of `count` columns of the right operand into a buffer, from `begin`
-    on, each with zeros up to `width` columns, as they are multiplied."""
+def fill(b: TileBlock, p: Contraction, lines: Lines, block: TermBlock = ALL_TERMS) -> Panel:
+    """Copy the present terms of columns of the right operand into their panel, each with zeros up
+    to the panel's width, as they are multiplied; what is multiplied in pairs lies two and two."""
     unit, o = b.pair_unit(p), TileOperand(b, p, p.right, b.factor_dtype(p), block)
-    panel = Panel(buffer, begin, 2 * width if unit else width)
-    lines = Lines(column, count, panel)
     if unit:
+        lines = replace(lines, panel=replace(lines.panel, outer=2 * lines.panel.outer))
         stage_pairs(o, lines, unit, right_in_memory(b, p, stored=True))
     else:
         stage(o, [lines])
-    return panel
+    return lines.panel
 
 
 def rights_across(b: TileBlock, p: Contraction, block: TermBlock) -> RightOf:

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.elements.values import ElementSource, Frame, memory
 from autofuse.kernel.ir.emit import Emitter, LoweringError
-from autofuse.kernel.ir.types import Kernel, Param
+from autofuse.kernel.ir.types import Kernel, Panel, Param
 from autofuse.kernel.passes import run_passes
 from autofuse.kernel.tiles.block import TileBlock
 from autofuse.kernel.tiles.operands import fill
 from autofuse.kernel.tiles.parts import TileSettings
+from autofuse.kernel.tiles.staging import Lines
 from autofuse.ops import index as ix
 from autofuse.ops.scalar import Expr
 from autofuse.plan.fusion.groups import is_inline
@@ -53,17 +54,14 @@ def lower_panels(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Ke
     packed = packed_operands(group, launch)
     if not packed:
         raise LoweringError("no operand of this group can be packed once")
-    emitter = Emitter()
+    emitter, settings = Emitter(), TileSettings.of(launch)
     given = tuple(input_params(group, packing_reads(group, packed)))
     sources = {value: source for _, value, source in given}
     outs = [Param(f"out{k}", each.dtype, each.type.size, "out") for k, each in enumerate(packed)]
     forms = [(form, tiles_of(group, form)) for form in forms_of(group)]
     for out, each in zip(outs, packed, strict=True):
         (block,) = (
-            TileBlock(
-                group, form, tiles, emitter, Frame(group, emitter, dict(sources)), {},
-                TileSettings.of(launch),
-            )
+            TileBlock(form, tiles, Frame(group, emitter, dict(sources)), {}, settings)
             for form, tiles in forms
             if tiles is not None and each.product in tiles.products
         )  # fmt: skip
@@ -78,18 +76,19 @@ def _emit(b: TileBlock, packed: PackedOperand, target: str) -> None:
         with b.matrices(packed.batch * packed.full) as number:
             matrix = b.e.let_index(ix.idiv(number, packed.full), "z", packed.batch)
             first = ix.imul(ix.imod(number, packed.full), packed.columns)
-            _panel(b, packed, target, matrix, first, packed.columns, packed.columns)
+            _panel(b, packed, target, matrix, first)
     if packed.last:
         rest = packed.product.width % packed.columns
         with b.matrices(packed.batch) as number:
             first = ix.lit(packed.product.width - rest)
-            _panel(b, packed, target, number, first, rest, packed.last)
+            _panel(b, packed, target, number, first, rest)
 
 
 def _panel(
-    b: TileBlock, packed: PackedOperand, target: str, matrix: Expr, first: Expr, count: int,
-    padded: int,
-) -> None:  # fmt: skip
+    b: TileBlock, packed: PackedOperand, target: str, matrix: Expr, first: Expr, rest: int = 0
+) -> None:
+    """A panel from column `first` on: a full one, or the last one, of `rest` columns."""
+    count, padded = (rest, packed.last) if rest else (packed.columns, packed.columns)
     b.place_batch(matrix)
     at = packed.start(matrix, first)
-    fill(b, packed.product, target, at, first, count, padded)
+    fill(b, packed.product, Lines(first, count, Panel(target, at, padded)))

@@ -73,6 +73,8 @@ class TileSettings:
     wave: int
     # Tensor maps copy operands.
     maps: bool
+    # Rows of the block are columns of tiles.
+    turned: bool = False
 
     @property
     def slab(self) -> int:

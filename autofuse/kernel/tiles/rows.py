@@ -25,7 +25,7 @@ from autofuse.kernel.tiles.parts import ALL_TERMS, Scratch, TileRun, covering
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.pull import Index
-from autofuse.ops.scalar import Call, Expr, Load, Sym
+from autofuse.ops.scalar import Call, Expr, Load
 from autofuse.ops.spec import Family
 from autofuse.plan.fusion.clusters import needed
 from autofuse.plan.program.packing import padded
@@ -103,7 +103,8 @@ def emit_rest(b: TileBlock, done: KeptRows) -> None:
     """What follows the products, row by row."""
     with b.each_row() as (row, at_row):
         outputs = b.form.outputs
-        _program(b, done, row, at_row, outputs).emit_row(b.items(at_row), b.s.stage)
+        program = _program(b, done, frame_of_row(b, done, row, at_row), outputs)
+        program.emit_row(b.items(at_row), b.s.stage)
 
 
 def _whole_rows(b: TileBlock, p: Contraction, left: Panel, done: KeptRows) -> Scratch:
@@ -165,7 +166,10 @@ def _left(b: TileBlock, p: Contraction, done: KeptRows) -> Panel:
             kept: dict[Value, tuple[str, Expr]] = {t: (name, row) for t, name in fresh.items()}
             kept |= {v: (buffer, ix.imul(row, p.terms)) for v in wanted}
             outputs, marks = (*wanted, *totals), dict.fromkeys(wanted, tags)
-            program = _program(b, done, row, at_row, outputs, kept, marks, due)
+            frame = frame_of_row(b, done, row, at_row)
+            for scaling in due:
+                frame.sources[Value(scaling.node)] = through(frame, scaling.scaled)
+            program = _program(b, done, frame, outputs, kept, marks)
             program.emit_row(b.items(at_row), b.s.stage)
     done.totals.update(fresh)
     done.due[p.node] = due
@@ -185,15 +189,11 @@ def _totals(b: TileBlock, done: KeptRows, values: Iterable[Value]) -> list[Value
 
 
 def _program(
-    b: TileBlock, done: KeptRows, row: Sym, at_row: Expr, outputs: tuple[Value, ...],
+    b: TileBlock, done: KeptRows, frame: Frame, outputs: tuple[Value, ...],
     kept: Mapping[Value, tuple[str, Expr]] | None = None, tags: Mapping[Value, Tags] | None = None,
-    unscaled: Iterable[Scaling] = (),
 ) -> BlockPerRow:  # fmt: skip
-    """What is to be done for one row of the block, given what is in scratch. Of `kept` outputs the
-    row goes to scratch; nodes of `unscaled` pass on what they would scale."""
-    frame = frame_of_row(b, done, row, at_row)
-    for scaling in unscaled:
-        frame.sources[Value(scaling.node)] = through(frame, scaling.scaled)
+    """What is to be done for the row of a frame, given what is in scratch. Of `kept` outputs the
+    row goes to scratch."""
     have = {*done.products, *(t.node for t in done.totals)}
     own = replace(
         b.form,
@@ -202,7 +202,7 @@ def _program(
         outputs=outputs,
         tags=tuple(sorted({**b.tags, **(tags or {})}.items())),
     )
-    return BlockPerRow(b.graph, own, b.e, frame, b.targets, kept, done.reach)
+    return BlockPerRow(own, frame, b.targets, kept, done.reach)
 
 
 def frame_of_row(b: TileBlock, done: KeptRows, row: Expr, at_row: Expr) -> Frame:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from autofuse.graph.types import Graph, Value
+from autofuse.graph.types import Value
 from autofuse.kernel.cuda.mma import SUMS_PAD
 from autofuse.kernel.elements.values import Frame
-from autofuse.kernel.ir.emit import Emitter, LoweringError
+from autofuse.kernel.ir.emit import LoweringError
 from autofuse.kernel.ir.types import Local, Panel, statements
 from autofuse.kernel.tiles.block import TileBlock
 from autofuse.kernel.tiles.edges import row_tiles
@@ -49,23 +49,24 @@ MOST_SCRATCH = 4 << 20
 
 
 def emit_tiles(
-    graph: Graph, form: Form, tiles: Tiles, emitter: Emitter, frame: Frame,
-    targets: dict[Value, str], launch: LaunchConfig,
+    form: Form, tiles: Tiles, frame: Frame, targets: dict[Value, str], launch: LaunchConfig,
     packed: Mapping[int, tuple[str, PackedOperand]],
 ) -> None:  # fmt: skip
     """One segment in the tile schedule: the grid over blocks, and the work of each. `targets` names
     the buffer of each output, `packed` that of operands that are packed beforehand. Raises
     LoweringError where a block would keep more than MOST_SCRATCH bytes."""
-    chosen = TileSettings.of(launch)
-    given = (graph, form, tiles, emitter, frame, targets, chosen, packed)
-    along = TileLanes(*given).fit(VECTOR_BITS.of(launch)) if BATCH_LANES.of(launch) else None
-    online = online_under(graph, form, tiles, launch) if along is None else None
+    chosen, where = TileSettings.of(launch), (form, tiles, frame, targets)
+    along = None
+    if BATCH_LANES.of(launch):
+        along = TileLanes(*where, chosen, packed).fit(VECTOR_BITS.of(launch))
+    online = online_under(frame.graph, form, tiles, launch) if along is None else None
     in_registers = online is not None and FRAGMENTS.of(launch)
     if in_registers:
-        given = (*given[:6], replace(chosen, rows=chosen.row_block), packed)
-    turned = online is not None and not chosen.dot and not in_registers
-    block = along or TileBlock(*given, turned=turned)
-    before = len(emitter.body)
+        chosen = replace(chosen, rows=chosen.row_block)
+    elif online is not None:
+        chosen = replace(chosen, turned=not chosen.dot)
+    block = along or TileBlock(*where, chosen, packed)
+    before = len(frame.e.body)
     with block.grid():
         if along is not None:
             along.emit()
@@ -77,7 +78,7 @@ def emit_tiles(
             _emit_columns(block)
         else:
             emit_rows(block)
-    kept = [s for s in statements(emitter.body[before:]) if isinstance(s, Local)]
+    kept = [s for s in statements(frame.e.body[before:]) if isinstance(s, Local)]
     needed = sum(s.size * s.dtype.itemsize for s in kept)
     if needed > MOST_SCRATCH:
         raise LoweringError(f"a block would keep {needed} bytes, more than {MOST_SCRATCH}")

@@ -162,7 +162,7 @@ def copied_runs(b: TileBlock, p: Contraction) -> Panel | None:
     with b.each_row() as (row, at_row):
         index = b.out_index(p, at_row, ix.lit(0))
         first, whole = ix.imul(row, p.terms), inside(b.base, p, way, index, index)
-        copy = partial(_copy_row, b, p, way, index, buffer, first)
+        copy = partial(_copy_row, b, p, way, index, Panel(buffer, first, p.terms, 1))
         if whole is None or isinstance(whole, Lit):
             copy(whole=whole is not None and bool(whole.value))
         else:
@@ -175,11 +175,11 @@ def copied_runs(b: TileBlock, p: Contraction) -> Panel | None:
 
 
 def _copy_row(
-    b: TileBlock, p: Contraction, way: Way, index: Index, buffer: str, first: Expr, *, whole: bool
-) -> None:  # fmt: skip
-    """A row whose terms are in scratch from `first` on. Of one that is not `whole` some terms are
-    in padding, where they are zero."""
-    with _each_tap(b, way, first) as (taps, place):
+    b: TileBlock, p: Contraction, way: Way, index: Index, row: Panel, *, whole: bool
+) -> None:
+    """The terms of a row of scratch. Of one that is not `whole` some are in padding, where they are
+    zero."""
+    with _each_tap(b, way, row.start) as (taps, place):
         skipped: Expr = _NOTHING
         count: Expr = ix.lit(way.run)
         if whole:
@@ -187,11 +187,11 @@ def _copy_row(
         else:
             found = span(b.base, p, way, taps, index)
             start, count, skipped = found.start, b.e.let(found.count), b.e.let(found.first)
-            b.zeros(b.dtype(p), buffer, place, way.run)
+            b.zeros(b.dtype(p), row.buffer, place, way.run)
         lane = b.e.open("l", way.run)
         at = ix.iadd(skipped, lane)
         element = Load(way.buffer, ix.iadd(start, ix.imul(at, way.inner)), b.dtype(p))
-        b.e.store(buffer, ix.iadd(place, at), element)
+        b.e.store(row.buffer, ix.iadd(place, at), element)
         b.e.close("lane", lane, count)
 
 

@@ -199,8 +199,8 @@ def _built(text: str, limit_s: float) -> str:
             with building("the reference"):
                 source.write_text(text, encoding="utf-8")
                 most = min(limit_s, UNIT_LIMIT_S)
-                arguments = [*FLAGS, "-shared", str(source), "-lm"]
-                known = make_file(compiler, arguments, cache, key, ".so", "the reference", most)
+                command = [*compiler.command, *FLAGS, "-shared", str(source), "-lm"]
+                known = make_file(command, cache, key, ".so", "the reference", most)
         finally:
             source.unlink(missing_ok=True)
     return str(known.path)

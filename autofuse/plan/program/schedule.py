@@ -73,6 +73,23 @@ class Schedule:
         return (*self.prepare, *self.steps)
 
 
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """Where a graph's inputs lie, and where its outputs are left; no outputs: nothing leaves."""
+
+    inputs: tuple[Ref, ...]
+    outputs: tuple[Ref, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """A graph whose groups are being placed, so many loops deep; `place` grows with each."""
+
+    graph: Graph
+    level: int
+    place: dict[Value, Ref]
+
+
 class _Scheduler:
     """Steps of one entry. `constants` are numbered for the whole program; `known` says where
     values are that are there beforehand, `packed` the same of a group's panels."""
@@ -88,13 +105,13 @@ class _Scheduler:
         return Ref("const", self.constants.setdefault(literal, len(self.constants)))
 
     def plan(
-        self, graph: Graph, plan: FusionPlan, launches: tuple[LaunchConfig, ...],
-        inputs: tuple[Ref, ...], outputs: tuple[Ref, ...], level: int, trip: int = 0,
+        self, graph: Graph, plan: FusionPlan, launches: tuple[LaunchConfig, ...], ends: _Ends,
+        level: int = 0, trip: int = 0,
     ) -> list[Step]:  # fmt: skip
-        """Steps that compute `outputs` from `inputs`; no outputs: nothing leaves. `trip`: they are
-        done so many times."""
+        """Steps from one end to the other. `trip`: they are done so many times."""
+        outputs = ends.outputs
         place: dict[Value, Ref] = {
-            Value(n): ref for n, ref in zip(graph.inputs, inputs, strict=True)
+            Value(n): ref for n, ref in zip(graph.inputs, ends.inputs, strict=True)
         }
         place |= {} if level else self.known
         for n, node in enumerate(graph.nodes):
@@ -103,7 +120,7 @@ class _Scheduler:
         for value, ref in zip(graph.outputs, outputs, strict=bool(outputs)):
             if not is_source(graph, value.node):
                 place.setdefault(value, ref)
-        shared = sharing(graph, plan, trip)
+        scope, shared = _Scope(graph, level, place), sharing(graph, plan, trip)
         lies_at = _homes(shared.operand_of, place)
         last = _last_uses(graph, [shared.groups[p] for p in shared.order])
         steps: list[Step] = []
@@ -120,40 +137,38 @@ class _Scheduler:
                     mine[value] = place[value] = self.arena.take(graph.type_of(value).nbytes)
             free = {v for v in mine if last.get(v, -1) <= now}
             steps += _copied(graph, group, place)
-            steps += self._group(graph, group, launches[position], place, level, frozenset(free))
+            steps += self._group(scope, group, launches[position], frozenset(free))
             owners += [position] * (len(steps) - len(owners))
             for value in free:
                 self.arena.give(mine.pop(value))
         for ref in mine.values():
             self.arena.give(ref)
-        steps += self._passed_through(graph, outputs, place)
+        steps += self._passed_through(scope, outputs)
         self.owners = (*owners, *[-1] * (len(steps) - len(owners)))
         return steps
 
-    def _passed_through(
-        self, graph: Graph, outputs: tuple[Ref, ...], place: dict[Value, Ref]
-    ) -> list[Step]:
+    def _passed_through(self, scope: _Scope, outputs: tuple[Ref, ...]) -> list[Step]:
         """Outputs that are inputs, constants or other outputs."""
-        steps: list[Step] = []
+        graph, steps = scope.graph, list[Step]()
         for value, ref in zip(graph.outputs, outputs, strict=bool(outputs)):
             if is_inline(graph, value.node):
                 source = self.constant(dict(graph[value.node].attrs)["value"])
             else:
-                source = place[value]
+                source = scope.place[value]
             if source != ref:
                 steps.append(Copy(source, ref, graph.type_of(value).nbytes))
         return steps
 
     def _group(
-        self, graph: Graph, group: FusionGroup, launch: LaunchConfig, place: dict[Value, Ref],
-        level: int, free: frozenset[Value],
-    ) -> list[Step]:  # fmt: skip
+        self, scope: _Scope, group: FusionGroup, launch: LaunchConfig, free: frozenset[Value]
+    ) -> list[Step]:
         """`free`: values that nobody needs after this group."""
+        graph, place = scope.graph, scope.place
         if group.body is not None:
             inner = launch.inner or (launch,) * len(group.body.groups)
             if not is_counted(graph[group.nodes[0]].op):
-                return self._while(graph, group, group.body, inner, place, level, free)
-            steps = self._loop(graph, group, group.body, inner, place, level, free)
+                return self._while(scope, group, group.body, inner, free)
+            steps = self._loop(scope, group, group.body, inner, free)
             return [in_one(step) for step in steps] if RESIDENT.of(launch) else steps
         found = reads(graph, group.nodes)
         writes = tuple(place[v] for v in group.outputs)
@@ -184,20 +199,19 @@ class _Scheduler:
         return replace(run, reads=made_of, writes=run.panels, panels=(), packs=True)
 
     def _loop(
-        self, graph: Graph, group: FusionGroup, inner: FusionPlan,
-        launches: tuple[LaunchConfig, ...], place: dict[Value, Ref], level: int,
-        free: frozenset[Value],
+        self, scope: _Scope, group: FusionGroup, inner: FusionPlan,
+        launches: tuple[LaunchConfig, ...], free: frozenset[Value],
     ) -> list[Step]:  # fmt: skip
-        node = group.nodes[0]
+        graph, place, level, node = scope.graph, scope.place, scope.level, group.nodes[0]
         call, types = graph.call(node), graph[node].types
         body, trips = host_loop(graph, group)
         carries = int(call["carries"])
-        operands = [self._operand(graph, v, place) for v in graph[node].inputs]
+        operands = [self._operand(scope, v) for v in graph[node].inputs]
         counter = self.arena.take(4)
         taken = [counter]
         rings = loop_rings(graph, group, inner)
-        state = self._states(graph, group, rings, place, free, taken, trips)
-        stacks = [self._stack(graph, Value(node, k), place) for k in range(carries, len(types))]
+        state = self._states(scope, group, rings, free, taken, trips)
+        stacks = [self._stack(scope, Value(node, k)) for k in range(carries, len(types))]
         slices = [
             row
             for ref, type_ in zip(stacks, types[carries:], strict=True)
@@ -208,7 +222,7 @@ class _Scheduler:
         for turn in range(min(every, trips)):
             inputs = (counter, *(refs[turn] for refs in state), *operands[carries:])
             outputs = (*(refs[(turn + 1) % every] for refs in state), *slices)
-            steps = self.plan(body, inner, launches, inputs, outputs, level + 1, trips)
+            steps = self.plan(body, inner, launches, _Ends(inputs, outputs), level + 1, trips)
             turns.append(tuple(steps))
         done: list[Step] = [*_copies(operands[:carries], [refs[0] for refs in state], types)]
         done.append(Repeat(trips, level, counter, tuple(turns)))
@@ -221,21 +235,20 @@ class _Scheduler:
         return done
 
     def _while(
-        self, graph: Graph, group: FusionGroup, inner: FusionPlan,
-        launches: tuple[LaunchConfig, ...], place: dict[Value, Ref], level: int,
-        free: frozenset[Value],
+        self, scope: _Scope, group: FusionGroup, inner: FusionPlan,
+        launches: tuple[LaunchConfig, ...], free: frozenset[Value],
     ) -> list[Step]:  # fmt: skip
-        node = group.nodes[0]
+        graph, place, level, node = scope.graph, scope.place, scope.level, group.nodes[0]
         types, most = graph[node].types, most_trips(graph, group)
         body = host_loop(graph, group)[0]
-        operands = [self._operand(graph, v, place) for v in graph[node].inputs]
+        operands = [self._operand(scope, v) for v in graph[node].inputs]
         first, invariants = operands[: len(types)], operands[len(types) :]
         homes = [place.get(Value(node, k)) for k in range(len(types))]
         counter = self.arena.take(4)
         taken = [counter]
         if most > 1:
             rings = loop_rings(graph, group, inner)
-            found = self._states(graph, group, rings, place, free, taken, None)
+            found = self._states(scope, group, rings, free, taken, None)
             state = list(zip(*found, strict=True))
         else:  # a branch leaves its results where they are read, and copies nothing it replaces
             own = [self.arena.take(t.nbytes) for t in types]
@@ -244,24 +257,25 @@ class _Scheduler:
         turns: list[tuple[Step, ...]] = []
         for turn in range(min(len(state), most)):
             inputs = (counter, *state[turn], *invariants)
-            target = state[(turn + 1) % len(state)]
-            steps = self.plan(body, inner, launches, inputs, target, level + 1, most)
+            ends = _Ends(inputs, state[(turn + 1) % len(state)])
+            steps = self.plan(body, inner, launches, ends, level + 1, most)
             turns.append(tuple(steps))
-        ends = tuple(tuple(_copies(refs, homes, types)) for refs in state)
+        homing = tuple(tuple(_copies(refs, homes, types)) for refs in state)
         go, flags = tuple(refs[0] for refs in state[: len(turns)]), types[0].size
         done: list[Step] = [*_copies(first, state[0], types)]
-        done.append(While(most, level, counter, tuple(turns), go, flags, ends))
+        done.append(While(most, level, counter, tuple(turns), go, flags, homing))
         for ref in taken:
             self.arena.give(ref)
         return done
 
     def _states(
-        self, graph: Graph, group: FusionGroup, rings: Sequence[Ring], place: dict[Value, Ref],
-        free: frozenset[Value], taken: list[Ref], trips: int | None,
+        self, scope: _Scope, group: FusionGroup, rings: Sequence[Ring], free: frozenset[Value],
+        taken: list[Ref], trips: int | None,
     ) -> list[tuple[Ref, ...]]:  # fmt: skip
         """Where each turn of a loop finds each state, after `trips` of them the last one (None:
         nobody knows). What is taken for that alone is added to `taken`."""
-        node, inputs = group.nodes[0], graph[group.nodes[0]].inputs
+        graph, place, node = scope.graph, scope.place, group.nodes[0]
+        inputs = graph[node].inputs
         found: dict[int, tuple[Ref, ...]] = {}
         for ring in rings:
             own = [inputs[k] for k in ring.states]
@@ -276,17 +290,17 @@ class _Scheduler:
                 found[k] = tuple(slots[ring.slot(i, turn)] for turn in every)
         return [found[k] for k in sorted(found)]
 
-    def _operand(self, graph: Graph, value: Value, place: dict[Value, Ref]) -> Ref:
-        if is_inline(graph, value.node):
-            return self.constant(dict(graph[value.node].attrs)["value"])
-        return place[value]
+    def _operand(self, scope: _Scope, value: Value) -> Ref:
+        if is_inline(scope.graph, value.node):
+            return self.constant(dict(scope.graph[value.node].attrs)["value"])
+        return scope.place[value]
 
-    def _stack(self, graph: Graph, value: Value, place: dict[Value, Ref]) -> Ref:
+    def _stack(self, scope: _Scope, value: Value) -> Ref:
         """Where iterations leave their slices of a stacked result, one after another."""
-        base = place.get(value)
+        base = scope.place.get(value)
         # Nobody reads it, but the body writes it; or it moves with the iterations of an outer loop.
         if base is None or base.stride:
-            return self.arena.take(graph.type_of(value).nbytes)
+            return self.arena.take(scope.graph.type_of(value).nbytes)
         return base
 
 
@@ -350,7 +364,7 @@ def schedule(graph: Graph, candidate: Candidate) -> Schedule:
     rest = [k for k in range(len(candidate.plan.groups)) if k not in division.once]
     inputs = tuple(Ref("in", k) for k in range(len(graph.inputs)))
     outputs = tuple(Ref("out", k) for k in range(len(graph.outputs)))
-    steps = tuple(call.plan(graph, *_part(candidate, rest), inputs, outputs, 0))
+    steps = tuple(call.plan(graph, *_part(candidate, rest), _Ends(inputs, outputs)))
     owners = tuple(rest[owner] if owner >= 0 else -1 for owner in call.owners)
     bound = constant_inputs(graph)
     taken = {ref.index for ref in refs_of(steps) if ref.space == "in"}
@@ -378,7 +392,7 @@ def _prepare(
     # All of it lives until the end: what packs comes last.
     once.known = {v: call.known.get(v) or once.arena.take(graph.type_of(v).nbytes) for v in made}
     inputs = tuple(Ref("in", k) for k in range(len(graph.inputs)))
-    steps = once.plan(graph, *_part(candidate, first), inputs, (), 0) if first else []
+    steps = once.plan(graph, *_part(candidate, first), _Ends(inputs, ())) if first else []
     place = {Value(n): ref for n, ref in zip(graph.inputs, inputs, strict=True)} | once.known
     for k in sorted(division.packed_once - division.once):
         group, packing = candidate.plan.groups[k], division.packings[k]
