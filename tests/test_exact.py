@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from statistics import mean
 
 import pytest
@@ -18,6 +19,9 @@ from autofuse.cover import (
     k_best,
     plan,
 )
+from autofuse.cover.ascent import opening
+from autofuse.cover.order import run_order
+from autofuse.cover.presolve import Part, presolve
 from autofuse.errors import AutofuseError
 from tests.support.exact_problems import Sample, all_plans, least_cost, random_sample, runnable
 from tests.support.seeds import seeds
@@ -68,6 +72,44 @@ def test_equals_brute_force_on_random_problems(count):
             assert step.incumbent_us is None or step.incumbent_us >= best * (1 - CLOSE), seed
         shares.append(result.measured / len(sample.problem.pieces))
     assert mean(shares) <= 0.6
+
+
+def test_without_time_for_a_linear_program_there_is_a_bound():
+    shares = []
+    for seed in seeds(60):
+        sample = random_sample(seed)
+        best = least_cost(sample.problem, sample.costs)
+        result = plan(sample.problem, sample.measure, left_s=lambda: 0.0)
+        assert 0.0 < result.bound_us <= best * (1 + CLOSE), seed
+        shares.append(result.bound_us / best)
+    assert mean(shares) >= 0.4
+
+
+def test_what_dual_ascent_leaves_of_a_piece_is_what_it_adds_to_any_plan():
+    for seed in seeds(40):
+        sample = random_sample(seed, nodes=4)
+        if len(sample.problem.pieces) > 14:
+            continue
+        made = presolve(sample.problem)
+        for part in made.parts:
+            costs = [float(made.bounds[key]) for key in part.keys]
+            found = opening(part.reads, part.writes, costs, part.forced)
+            for run in runs_of(part):
+                cost = sum(costs[p] for p in run)
+                assert found.bound <= cost * (1 + CLOSE)
+                assert all(found.bound + found.left[p] <= cost * (1 + CLOSE) for p in run)
+
+
+def runs_of(part: Part) -> Iterator[tuple[int, ...]]:
+    """All sets of pieces of a part that make a plan of it."""
+    wanted = {v for v, forced in enumerate(part.forced) if forced}
+    every = range(len(part.keys))
+    for chosen in itertools.chain.from_iterable(
+        itertools.combinations(every, size) for size in range(len(every) + 1)
+    ):
+        run = run_order(part.reads, part.writes, chosen)
+        if wanted <= set(run.available) and len(run.order) == len(chosen):
+            yield chosen
 
 
 def test_steps_only_get_better_and_say_what_was_spent():

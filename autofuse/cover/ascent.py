@@ -3,12 +3,16 @@
 Known from Steiner trees (Wong 1984) and, for pieces with several reads, from planning (LM-cut):
 every cut (see cuts.py) is raised until one of its pieces is paid for in full; that piece is closed
 by taking one of its reads into the set, and the next cut goes around the larger set.
+
+What was paid is a bound: every plan holds a piece of every cut, and no piece paid more than it
+costs. It is there before a linear program is solved, and where that takes longer than there is.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from autofuse.cover.order import Values
 
@@ -57,7 +61,7 @@ class Ascent:
         self, reads: Sequence[Values], writes: Sequence[Values], costs: Sequence[float], values: int
     ) -> None:
         self.reads, self.writes = reads, writes
-        self.left = list(costs)
+        self.left, self.bound = list(costs), 0.0
         self.paid = PAID * (sum(costs) / max(1, len(costs)))
         self.far = distances(reads, writes, costs, values)
         self.writers: list[list[int]] = [[] for _ in range(values)]
@@ -83,6 +87,7 @@ class Ascent:
             pay = self.left[least]
             if pay > self.paid:
                 yield tuple(sorted(crossing))
+                self.bound += pay
                 for p in crossing:
                     self.left[p] -= pay
             if not self.reads[least]:
@@ -90,14 +95,25 @@ class Ascent:
             take = max(self.reads[least], key=lambda v: (self.far[v], v))
 
 
-def opening_cuts(
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Sets of pieces of which every plan holds at least one, for the first linear program; no plan
+    costs less than `bound`, and one with piece p no less than bound + left[p]."""
+
+    cuts: tuple[tuple[int, ...], ...]
+    bound: float
+    left: tuple[float, ...]
+
+
+def opening(
     reads: Sequence[Values],
     writes: Sequence[Values],
     costs: Sequence[float],
     forced: Sequence[bool],
-) -> list[tuple[int, ...]]:
-    """Sets of pieces of which every plan holds at least one, for the first linear program."""
+) -> Opening:
+    """What dual ascent finds at these costs, all >= 0."""
     ascent = Ascent(reads, writes, costs, len(forced))
     targets = [v for v, is_forced in enumerate(forced) if is_forced]
     targets.sort(key=lambda v: (ascent.far[v], v))
-    return list(dict.fromkeys(c for v in targets for c in ascent.cuts(v)))
+    cuts = tuple(dict.fromkeys(c for v in targets for c in ascent.cuts(v)))
+    return Opening(cuts, ascent.bound, tuple(max(left, 0.0) for left in ascent.left))

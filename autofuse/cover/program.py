@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from autofuse.cover.ascent import opening_cuts
+from autofuse.cover.ascent import opening
 from autofuse.cover.cuts import broken_cuts
 from autofuse.cover.highs import OutOfTimeError, Relaxation, solve_integer
 from autofuse.cover.order import cheap_plan, run_order, waiting_values
@@ -89,6 +89,7 @@ class CoverProgram:
         self._active = np.ones(len(self._rows), dtype=bool)
         self._packed = Rows.of(self._rows, self._columns)
         self._relaxation: Relaxation | None = None
+        self._is_open = False
 
     def _produced(self, writers: Sequence[int], v: int) -> Row | None:
         """At least one of `writers` where v is forced, at least y[v] of them where it is not."""
@@ -130,10 +131,16 @@ class CoverProgram:
         rows = (self._produced(first, v) for v in of)
         return [row for row in rows if row is not None]
 
-    def _open(self, costs: Floats) -> None:
+    def open(self, costs: Floats) -> Relaxed | None:
+        """The first cuts, and what they say at these costs before anything is solved; None where
+        they are there."""
         part = self.part
-        cuts = opening_cuts(part.reads, part.writes, costs.tolist(), part.forced)
-        self._add([Row(cut, (1.0,) * len(cut), 1.0) for cut in cuts])
+        if self._is_open:
+            return None
+        self._is_open = True
+        found = opening(part.reads, part.writes, costs.tolist(), part.forced)
+        self._add([Row(cut, (1.0,) * len(cut), 1.0) for cut in found.cuts])
+        return Relaxed(found.bound, np.zeros(self.size), np.array(found.left), None)
 
     def _order(self, chosen: Sequence[int]) -> tuple[int, ...] | None:
         """The chosen pieces in order; None, and the cuts that say why, where there is none."""
@@ -170,8 +177,9 @@ class CoverProgram:
     ) -> Relaxed | None:
         """The relaxation without the pieces `out`; None where no plan is left.
 
-        It is cut until that stops paying, the bound has reached `enough` or time is up. (Where that
-        is before it is solved at all, each piece costs its own, and the bound is 0.)
+        It is cut until that stops paying, the bound has reached `enough` or time is up. Where that
+        is before it is solved at all, dual ascent says what it can where it has not been asked, and
+        else nothing is known but that each piece costs its own.
         """
         upper = np.ones(self._columns)
         upper[: self.size] = ~out
@@ -179,13 +187,12 @@ class CoverProgram:
         scaled = np.zeros(self._columns)
         scaled[: self.size] = costs / scale
         bounds: list[float] = []
-        last = Relaxed(0.0, np.zeros(self.size), costs, None)
+        last = self.open(costs) or Relaxed(0.0, np.zeros(self.size), costs, None)
+        relaxation = self._relaxation or Relaxation(self._packed, self._columns)
+        self._relaxation = relaxation
         while True:
-            if self._relaxation is None:
-                self._open(costs)
-                self._relaxation = Relaxation(self._packed, self._columns)
             try:
-                answer = self._relaxation.solve(scaled, upper, left_s())
+                answer = relaxation.solve(scaled, upper, left_s())
             except OutOfTimeError:
                 return last
             if answer is None:

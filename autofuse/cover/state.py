@@ -66,13 +66,15 @@ class PartState:
         self.incumbent: float | None = None
         self.plan: tuple[int, ...] = ()
         self.fixed: Mask = np.zeros(program.size, dtype=bool)
+        # What dual ascent said before the first relaxation, and the last relaxation.
+        self.opened: Relaxed | None = None
         self.relaxed: Relaxed | None = None
         self.solved = False
         self.wanted: dict[int, float] = {}
 
     def reopen(self) -> None:
         """Forget every conclusion drawn from bounds that turned out too high."""
-        self.bound, self.solved, self.relaxed = 0.0, False, None
+        self.bound, self.solved, self.relaxed, self.opened = 0.0, False, None, None
         self.fixed[:] = False
 
     def touched(self, keys: Mask) -> bool:
@@ -109,6 +111,10 @@ class PartState:
         say.
         """
         current = costs.current()[self.keys]
+        opened = self.program.open(current)
+        if opened is not None:
+            self.opened, self.bound = opened, max(self.bound, opened.bound)
+        self.fix()
         out = self.fixed | costs.failed[self.keys]
         limit = np.inf if self.incumbent is None else self.incumbent
         self.relaxed = self.program.relax(current, out, limit, left_s)
@@ -161,9 +167,12 @@ class PartState:
         from bound to measured, and the incumbent only falls; so what is above it stays above.
         (Where a bound proves too high, `reopen` takes all of this back.)
         """
-        if self.relaxed is not None and self.incumbent is not None:
-            limit = self.incumbent * (1 - TOLERANCE)
-            self.fixed |= self.relaxed.bound + self.relaxed.reduced >= limit
+        if self.incumbent is None:
+            return
+        limit = self.incumbent * (1 - TOLERANCE)
+        for known in (self.opened, self.relaxed):
+            if known is not None:
+                self.fixed |= known.bound + known.reduced >= limit
 
     def _is_closed(self) -> bool:
         if self.incumbent is not None and self.bound >= self.incumbent * (1 - CLOSE):
