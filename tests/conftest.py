@@ -26,6 +26,17 @@ __all__ = ["databases", "postgres", "sqlite_store", "sqlite_template", "store"]
 
 def pytest_configure(config: pytest.Config) -> None:
     seeds.begin(config)
+    _begin_build_cache(config)
+
+
+def _begin_build_cache(config: pytest.Config) -> None:
+    """Builds of the tests stay out of the user's cache; the processes of a run share one of their
+    own, which the first makes."""
+    if "AUTOFUSE_CACHE" not in os.environ:
+        directory = tempfile.TemporaryDirectory(prefix="autofuse-tests-")
+        os.environ["AUTOFUSE_CACHE"] = directory.name
+        config.add_cleanup(directory.cleanup)
+        config.add_cleanup(lambda: os.environ.pop("AUTOFUSE_CACHE"))
 
 
 def pytest_report_header() -> str:
@@ -64,18 +75,6 @@ def pytest_collection_finish() -> None:
     """Modules and collected tests live to the end: the garbage collector passes them by."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _own_build_cache() -> Iterator[None]:
-    """Builds of the tests stay out of the user's cache."""
-    if "AUTOFUSE_CACHE" in os.environ:
-        yield
-        return
-    with tempfile.TemporaryDirectory() as directory:
-        os.environ["AUTOFUSE_CACHE"] = directory
-        yield
-        del os.environ["AUTOFUSE_CACHE"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,10 +13,9 @@ from tests.support.cli_tools import Call, call, refused
 
 @pytest.fixture(scope="module", autouse=True)
 def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test touches the user's database or cache."""
+    """No test touches the user's database."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
-        patch.setenv("AUTOFUSE_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 
 

@@ -41,7 +41,6 @@ PUBLIC = [
 def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
-        patch.setenv("AUTOFUSE_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 
 

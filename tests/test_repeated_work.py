@@ -6,7 +6,7 @@ import pytest
 
 from autofuse.cost.bounds import NOMINAL, group_bound_us
 from autofuse.cost.expected import expected_us
-from autofuse.cost.repeated import LANE_BY_LANE, kept_us, repeated_work
+from autofuse.cost.repeated import LANE_BY_LANE, kept_bytes, repeated_work
 from autofuse.cost.work import group_work
 from autofuse.graph.types import Graph, Value
 from autofuse.plan.types import FusionGroup, LaunchConfig
@@ -52,13 +52,13 @@ def test_items_compute_a_stencil_of_stencils_at_every_place() -> None:
     """In two dimensions 5 points have 13 around them in all."""
     graph = chain(STEPS["shrinking"], (256, 66), 3)
     assert 14 < tanh_again(graph, 0) < 4 + 12, "less of what an item has no part of"
-    assert not kept_us(graph, whole(graph), by(0), NOMINAL)
+    assert not list(kept_bytes(graph, whole(graph), by(0)))
 
 
 def test_what_does_nothing_twice_is_expected_to_take_its_bound() -> None:
     graph = chain(STEPS["rolled"], (256, 64), 1)
     assert repeated_work(graph, whole(graph), by(0)).special == 0
-    assert kept_us(graph, whole(graph), by(0), NOMINAL) == 0
+    assert not list(kept_bytes(graph, whole(graph), by(0)))
 
 
 def test_what_lanes_along_a_row_compute_again_costs_one_by_one() -> None:

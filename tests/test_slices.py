@@ -119,7 +119,7 @@ def test_plans_of_slices_are_a_plan_that_is_no_worse_than_those_of_rules(
 
 
 def _expected(graph: Graph, plan: FusionPlan) -> float:
-    return sum(untuned._expected_us(graph, group, CPU.space, PEAKS) for group in plan.groups)
+    return untuned.plan_expected_us(graph, plan, CPU.space, PEAKS)
 
 
 def test_a_large_program_is_planned_layer_by_layer_and_computes_what_it_says(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import add, attrgetter
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Work:
     calls: tuple[tuple[str, float], ...] = field(default=(), kw_only=True)
 
     def __add__(self, other: Work) -> Work:
-        totals = (a + b for a, b in zip(_parts(self), _parts(other), strict=True))
+        totals = map(add, _parts(self), _parts(other))
         if not (self.calls and other.calls):
             return Work(*totals, calls=self.calls or other.calls)
         counts = Counter(dict(self.calls))
@@ -52,6 +54,6 @@ PRODUCTS = ("contraction", "wide", "narrow", "byte")
 KINDS = ("cheap", "special", *PRODUCTS)
 
 
-def _parts(work: Work) -> tuple[float, ...]:
-    classes = (getattr(work, kind) for kind in KINDS)
-    return (work.nbytes, *classes, work.called_cheap, work.called_special)
+_parts: Callable[[Work], tuple[float, ...]] = attrgetter(
+    "nbytes", *KINDS, "called_cheap", "called_special"
+)

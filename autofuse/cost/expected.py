@@ -9,13 +9,13 @@ two apart. Expectations order what is measured, and prove nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 
 from autofuse.cost.amounts import Work
 from autofuse.cost.bounds import Calibration, group_bound_us
 from autofuse.cost.masked import least_work, masked_shares, may_be_masked
-from autofuse.cost.repeated import LANE_BY_LANE, kept_us, repeated_work
+from autofuse.cost.repeated import LANE_BY_LANE, kept_bytes, repeated_work
 from autofuse.cost.work import group_work
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family, Motion
@@ -73,8 +73,8 @@ def expected_us(
     if group.body is not None or may_run_once(graph, group.nodes):
         return bound
     if MICRO.name not in dict(launch.settings):
-        crews = _crews(calibration, launch)
-        return max(bound, min(_without_tiles_us(graph, group, launch, peaks) for peaks in crews))
+        price = _without_tiles(graph, group, launch)
+        return max(bound, min(map(price, _crews(calibration, launch))))
     verdict = check_group(graph, group.nodes, group.outputs, placed=True)
     forms = () if isinstance(verdict, Refusal) else verdict
     peaks, workers = _workers(calibration, launch)
@@ -100,26 +100,45 @@ def _whole_products(graph: Graph, parts: Sequence[_Tiled], work: Work) -> Work:
     )  # fmt: skip
 
 
-def _without_tiles_us(
-    graph: Graph, group: FusionGroup, launch: LaunchConfig, peaks: Calibration
-) -> float:
-    """Loops, whose arithmetic is too short to hide their memory; or a library call, at the
-    library's own speed, having copied both operands once where that pays."""
+Price = Callable[[Calibration], float]
+
+
+def _without_tiles(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Price:
+    """What a kernel without tiles takes by the peaks of a crew: what it does is counted once."""
+    by_loops = product_of(graph, group.nodes) is None
+    return _of_loops(graph, group, launch) if by_loops else _of_a_library(graph, group)
+
+
+def _of_loops(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Price:
+    """Loops, whose arithmetic is too short to hide their memory."""
+    work = least_work(graph, group.nodes, group.outputs) + repeated_work(graph, group, launch)
+    slow = replace(work, contraction=SLOW_SUMS * work.products, wide=0.0, narrow=0.0, byte=0.0)
+    slow += _summed_work(graph, group.nodes).computing(SLOW_SUMS)
+    slow += _idle_work(graph, group)
+    turned = sum(graph[n].types[0].size for n in group.nodes if _turns(graph, n))
+    far = 0 if TRANSPOSE.of(launch) else turned
+    kept = tuple(kept_bytes(graph, group, launch))
+
+    def price(peaks: Calibration) -> float:
+        moved = peaks.move_us(work.nbytes) + _lines_us(peaks, far)
+        moved += sum(tiles * peaks.move_us(2 * each) for tiles, each in kept)
+        return _start_us(peaks) + moved + _added_us(slow, peaks)
+
+    return price
+
+
+def _of_a_library(graph: Graph, group: FusionGroup) -> Price:
+    """A call, at the library's own speed, having copied both operands once where that pays."""
     work = least_work(graph, group.nodes, group.outputs)
-    if product_of(graph, group.nodes) is None:
-        work += repeated_work(graph, group, launch)
-        slow = replace(work, contraction=SLOW_SUMS * work.products, wide=0.0, narrow=0.0, byte=0.0)
-        slow += _summed_work(graph, group.nodes).computing(SLOW_SUMS)
-        slow += _idle_work(graph, group)
-        turned = sum(graph[n].types[0].size for n in group.nodes if _turns(graph, n))
-        far = 0.0 if TRANSPOSE.of(launch) else _lines_us(peaks, turned)
-        kept = kept_us(graph, group, launch, peaks)
-        return _start_us(peaks) + peaks.move_us(work.nbytes) + far + kept + _added_us(slow, peaks)
-    busy = _rated_us(work.products, peaks.library, peaks.contraction)
     read = work.nbytes - sum(graph.type_of(v).nbytes for v in group.outputs)
     item = graph.type_of(group.outputs[0]).dtype.itemsize
     copied = 2 * read if work.products * item >= 2 * LEAST_USES * read else 0.0
-    return _start_us(peaks) + max(busy, peaks.move_us(work.nbytes)) + _copied_us(peaks, copied)
+
+    def price(peaks: Calibration) -> float:
+        busy = _rated_us(work.products, peaks.library, peaks.contraction)
+        return _start_us(peaks) + max(busy, peaks.move_us(work.nbytes)) + _copied_us(peaks, copied)
+
+    return price
 
 
 def _summed_work(graph: Graph, nodes: Sequence[int]) -> Work:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from autofuse.cost.amounts import Work
-from autofuse.cost.bounds import Calibration
 from autofuse.cost.work import group_work
 from autofuse.graph.types import Graph, Value
 from autofuse.order import closure
@@ -45,10 +44,8 @@ def repeated_work(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Wor
     return found
 
 
-def kept_us(graph: Graph, group: FusionGroup, launch: LaunchConfig, peaks: Calibration) -> float:
-    """Microseconds in which tiles write what they keep to scratch and read it again, at the speed
-    of a memory that holds a tile."""
-    found = 0.0
+def kept_bytes(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Iterator[tuple[int, int]]:
+    """Tiles, and the bytes that each writes to scratch and reads again, by segment."""
     for form in _repeating(graph, group):
         rows = tile_rows(graph, form, HALO.of(launch))
         if rows:
@@ -56,8 +53,7 @@ def kept_us(graph: Graph, group: FusionGroup, launch: LaunchConfig, peaks: Calib
             each = sum(
                 count * graph.type_of(k.value).nbytes // form.parallel[0] for k, count in shares
             )
-            found += _tiles(form, rows) * peaks.move_us(2 * each)
-    return found
+            yield _tiles(form, rows), each
 
 
 def _repeating(graph: Graph, group: FusionGroup, kind: str = "item") -> Iterator[Form]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
-from autofuse.ops.spec import OpSpec, spec_of
+from autofuse.ops.spec import KNOWN, OpSpec, spec_of
 from autofuse.ops.types import Attrs, OpCall, TensorType
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Value:
-    """Output `index` of node `node`."""
+class Value(NamedTuple):
+    """Output `index` of node `node`. A tuple, because planning hashes and compares more of these
+    than of anything else."""
 
     node: int
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]  # of a tuple it is a method, which nobody wants here
 
     def __str__(self) -> str:
         return f"%{self.node}" if self.index == 0 else f"%{self.node}.{self.index}"
@@ -32,7 +33,7 @@ class Node:
 
     @property
     def spec(self) -> OpSpec:
-        return spec_of(self.op)
+        return KNOWN.get(self.op) or spec_of(self.op)
 
 
 @dataclass(frozen=True)

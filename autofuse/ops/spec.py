@@ -216,7 +216,7 @@ class OpSpec:
         return not (moves or self.exact(call))
 
 
-_REGISTRY: dict[str, OpSpec] = {}
+KNOWN: dict[str, OpSpec] = {}
 # Modules of this package that fill the table, in the order in which they are looked through.
 _FAMILIES: dict[str, None] = {}
 
@@ -233,24 +233,24 @@ def _load_families(until: str | None = None) -> None:
     Each is asked for anew: importing it waits for another thread that has only begun to."""
     for module in tuple(_FAMILIES):
         import_module(f"autofuse.ops.{module}")
-        if until in _REGISTRY:
+        if until in KNOWN:
             return
 
 
 def register(*specs: OpSpec) -> None:
     """Add rows to the op table; a name is taken once."""
     for spec in specs:
-        if spec.name in _REGISTRY:
+        if spec.name in KNOWN:
             raise ValueError(f"op '{spec.name}' is registered twice")
-        _REGISTRY[spec.name] = spec
+        KNOWN[spec.name] = spec
 
 
 def spec_of(name: str) -> OpSpec:
     """The row of op `name`; raises GraphError for an unknown op."""
-    if name not in _REGISTRY:
+    if name not in KNOWN:
         _load_families(until=name)
     try:
-        return _REGISTRY[name]
+        return KNOWN[name]
     except KeyError:
         raise GraphError(f"unknown op '{name}'") from None
 
@@ -258,7 +258,7 @@ def spec_of(name: str) -> OpSpec:
 def all_specs() -> tuple[OpSpec, ...]:
     """Every row, sorted by name."""
     _load_families()
-    return tuple(_REGISTRY[name] for name in sorted(_REGISTRY))
+    return tuple(KNOWN[name] for name in sorted(KNOWN))
 
 
 def infer(name: str, ins: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:

@@ -30,7 +30,7 @@ from autofuse.tuning.search.strategies import PLANNERS
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "tests" / "extensions"
 REGISTRIES: tuple[dict[str, Any], ...] = (
-    spec._REGISTRY, spec._FAMILIES, C_LAUNCH, CUDA_LAUNCH, DEVICES, BASELINES, SEARCHERS, PLANNERS,
+    spec.KNOWN, spec._FAMILIES, C_LAUNCH, CUDA_LAUNCH, DEVICES, BASELINES, SEARCHERS, PLANNERS,
     SOURCES, RULES, INSTRUCTIONS,
 )  # fmt: skip
 

@@ -237,7 +237,7 @@ def _of_node(w: GraphWriter, node: FxNode, env: Mapping[FxNode, FxResult]) -> Fx
     if node.target is operator.getitem:
         source, place = node.args
         parts = env[source]
-        assert isinstance(parts, tuple)
+        assert isinstance(parts, tuple) and not isinstance(parts, Value)
         part: Value | None = parts[place]
         return part
     asked, operands = _asked(node)

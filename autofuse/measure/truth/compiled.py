@@ -213,7 +213,7 @@ class _Run:
         self, graph: Graph, item: TruthKernel, known: dict[Value, np.ndarray]
     ) -> dict[Value, np.ndarray]:
         """The nodes of a kernel by NumPy, and what is moved for them."""
-        made = dict(known)
+        made = known.copy()
 
         def value(v: Value) -> np.ndarray:
             if v not in made:

@@ -183,7 +183,7 @@ def _tried(
     known: Mapping[Value, np.ndarray],
 ) -> np.ndarray | None:  # fmt: skip
     """The values of elementwise nodes at some places, in float64."""
-    values = dict(known)
+    values = {**known}
     count = len(next(iter(known.values())))
     for n in sorted(nodes):
         node = graph[n]

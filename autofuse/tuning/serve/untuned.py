@@ -46,15 +46,19 @@ def expected_plan(
 
     It follows from the graph, the launch space and the peaks alone, whatever time it takes: the
     same program gets the same plan until its device is calibrated anew."""
+    return _expected(_KernelTimes(graph, space, peaks), ruled, others)
+
+
+def _expected(times: _KernelTimes, ruled: FusionPlan, others: Sequence[FusionPlan]) -> FusionPlan:
+    graph = times.graph
     if _is_least(graph, ruled):
         return ruled
-    times = _KernelTimes(graph, space, peaks)
     if is_planned_by_slices(graph):
         given = tuple(dict.fromkeys((ruled, *others)))
         best = _plan_by_slices(times, given)
     else:
         fused = FusionSpace(graph).choose(first_option)
-        inside = _planned_inside(graph, ruled, others, space, peaks)
+        inside = _planned_inside(times, ruled, others)
         given = tuple(dict.fromkeys((ruled, inside, fused, *others)))
         best = _plan_whole(times, given)
     plans = [plan for plan in (best, *given) if plan is not None]
@@ -77,36 +81,52 @@ def is_planned_by_slices(graph: Graph) -> bool:
 
 
 def _planned_inside(
-    graph: Graph, ruled: FusionPlan, others: Sequence[FusionPlan], space: LaunchSpace,
-    peaks: Calibration,
-) -> FusionPlan:  # fmt: skip
+    times: _KernelTimes, ruled: FusionPlan, others: Sequence[FusionPlan]
+) -> FusionPlan:
     """The plan of rules with what the host runs of its loops planned as a graph of its own."""
 
     def planned(group: FusionGroup) -> FusionGroup:
         if group.body is None:
             return group
-        body, _ = host_loop(graph, group)
+        body, _ = host_loop(times.graph, group)
         ways = (g.body for plan in others for g in plan.groups
                 if g.nodes == group.nodes and g.unroll == group.unroll)  # fmt: skip
         given = tuple(way for way in ways if way is not None)
-        return replace(group, body=expected_plan(body, group.body, given, space, peaks))
+        return replace(group, body=_expected(times.inside(body), group.body, given))
 
     return FusionPlan(tuple(map(planned, ruled.groups)))
 
 
 class _KernelTimes:
-    """Microseconds that kernels of a graph are expected to take; equal ones are asked once."""
+    """Microseconds that kernels of a graph are expected to take under default launches; equal ones
+    are asked once, those of a loop's body as of the graph that it is."""
 
     def __init__(self, graph: Graph, space: LaunchSpace, peaks: Calibration) -> None:
         self.graph, self.space, self.peaks = graph, space, peaks
         self.shapes = Structures(graph)
         self._known: dict[Hashable, float] = {}
+        self._inside: dict[Graph, _KernelTimes] = {}
+
+    def inside(self, body: Graph) -> _KernelTimes:
+        """Those of the body of a loop."""
+        if body not in self._inside:
+            self._inside[body] = _KernelTimes(body, self.space, self.peaks)
+        return self._inside[body]
 
     def group_us(self, group: FusionGroup) -> float:
         key = (self.shapes.key(group.nodes, group.outputs), group.body, group.unroll)
         if key not in self._known:
-            self._known[key] = _expected_us(self.graph, group, self.space, self.peaks)
+            self._known[key] = self._group_us(group)
         return self._known[key]
+
+    def _group_us(self, group: FusionGroup) -> float:
+        """A host loop takes every trip of its body."""
+        if group.body is not None:
+            body, trips = host_loop(self.graph, group)
+            return trips * self.inside(body).plan_us(group.body)
+        asked = depends_on_launch(self.graph, group.nodes)
+        launch = self.space.default(self.graph, group) if asked else LaunchConfig()
+        return expected_us(self.graph, group, launch, self.peaks)
 
     def plan_us(self, plan: FusionPlan) -> float:
         return sum(map(self.group_us, plan.groups))
@@ -167,13 +187,3 @@ def _is_least(graph: Graph, plan: FusionPlan) -> bool:
     if len(plan.groups) > 1 or any(group.body is not None for group in plan.groups):
         return False
     return not has_products(graph, nodes) and not may_repeat(graph, nodes, NOTHING)
-
-
-def _expected_us(graph: Graph, group: FusionGroup, space: LaunchSpace, peaks: Calibration) -> float:
-    """Under default launches, where they matter; a host loop takes every trip of its body."""
-    if group.body is None:
-        asked = depends_on_launch(graph, group.nodes)
-        launch = space.default(graph, group) if asked else LaunchConfig()
-        return expected_us(graph, group, launch, peaks)
-    body, trips = host_loop(graph, group)
-    return trips * sum(_expected_us(body, inner, space, peaks) for inner in group.body.groups)
