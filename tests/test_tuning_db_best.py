@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -201,3 +202,15 @@ def test_import_fills_what_is_missing_and_replaces_nothing(
             DatabaseError, match=rf"^line {number + 1}: measurement \w+ is {reason}"
         ):
             import_lines(store, [*exported[:number], broken])
+
+
+def test_a_name_that_is_a_whole_text_leaves_a_sentence(store: Store, databases: Databases) -> None:
+    with Store.open(databases("there")) as there:
+        there.add_workload(WORKLOAD, "graph text", "toy", 3)
+        assert there.promote(None, ENV, final("there", 50.0), None)
+        exported = list(export_lines(there))
+    long = json.dumps("return %1\n" * 4_000)
+    texts = [line.replace(f'"workload":"{WORKLOAD}"', f'"workload":{long}') for line in exported]
+    assert texts != exported
+    with pytest.raises(DatabaseError, match=r"^line \d+: .{1,200} is not in the database$"):
+        import_lines(store, texts)

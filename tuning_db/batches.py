@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session as Transaction
 from autofuse import records as r
 from tuning_db import kernels, lines, rows
 from tuning_db import models as m
+from tuning_db.checked import named
 from tuning_db.errors import DatabaseError
 from tuning_db.upsert import put_all, put_groups
 
@@ -51,7 +52,7 @@ def _earlier(t: Transaction, query: Any, what: str, name: str, key: str) -> int:
     def find() -> int:
         found: int | None = t.scalar(query)
         if found is None:
-            raise DatabaseError(f"{what} {name} is on no earlier line")
+            raise DatabaseError(f"{what} {named(name)} is on no earlier line")
         return found
 
     return rows.remembered(t, find, key, name)

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session as Transaction
 from autofuse import records as r
 from tuning_db import models as m
 from tuning_db import queries, rows
-from tuning_db.checked import identified
+from tuning_db.checked import identified, named
 from tuning_db.clock import server_now
 from tuning_db.errors import DatabaseError
 from tuning_db.upsert import put, replace_or_put
@@ -84,7 +84,9 @@ def promote(
     """Make a timed plan the best in its cache state, unless another than `beaten` is it now. `uid`
     is that of the measurement where it is not stored yet; doing it again changes nothing."""
     if one.timing is None:
-        raise DatabaseError(f"candidate {one.candidate_digest} has no time: it cannot be the best")
+        raise DatabaseError(
+            f"candidate {named(one.candidate_digest)} has no time: it cannot be the best"
+        )
     fingerprint, cache = rows.fingerprint(env), one.timing.cache
     workload = rows.workload_id(t, one.workload)
     # Of two at once the second waits here, and then sees what the first has done.

@@ -17,6 +17,8 @@ T = TypeVar("T")
 E = TypeVar("E")
 Test = Callable[[Any], bool]
 _MOST_SHOWN = 40
+# A digest is whole.
+_MOST_NAMED = 80
 
 
 def checked(record: T) -> T:
@@ -50,6 +52,12 @@ def shown(value: object) -> str:
     """A value in printable ASCII, the beginning of it if it is long."""
     text = ascii(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+def named(name: str) -> str:
+    """A name as it is, or what is `shown` of one that a damaged file may have: in a sentence whole
+    texts are none."""
+    return name if name.isprintable() and len(name) <= _MOST_NAMED else shown(name)
 
 
 @lru_cache(maxsize=64)

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
 from tuning_db import models as m
-from tuning_db.checked import checked, pairs_of, shown
+from tuning_db.checked import checked, named, pairs_of, shown
 from tuning_db.clock import server_now
 from tuning_db.errors import DatabaseError
 from tuning_db.plausible import check_outcome, impossible_cost, possible
@@ -127,7 +127,7 @@ def workload_id(t: Transaction, digest: str) -> int:
 def _workload_id(t: Transaction, digest: str) -> int:
     found = t.scalar(select(m.Workload.id).where(m.Workload.digest == digest))
     if found is None:
-        raise DatabaseError(f"workload {digest} is not in the database")
+        raise DatabaseError(f"workload {named(digest)} is not in the database")
     return found
 
 
@@ -156,7 +156,7 @@ def candidate_id(t: Transaction, workload: int, digest: str) -> int:
     """Raises DatabaseError if the candidate was never measured for this workload."""
     found = t.scalar(candidate_query(workload, digest))
     if found is None:
-        raise DatabaseError(f"candidate {digest} was never measured for this workload")
+        raise DatabaseError(f"candidate {named(digest)} was never measured for this workload")
     return found
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session as Transaction
 from autofuse import records as r
 from tuning_db import batches, best, lines, rows
 from tuning_db import models as m
+from tuning_db.checked import named
 from tuning_db.errors import DatabaseError
 from tuning_db.schema import MAJOR
 from tuning_db.upsert import put
@@ -177,10 +178,12 @@ def _add_best(t: Transaction, line: lines.BestLine) -> bool:
     )
     found = t.execute(query).one_or_none()
     if found is None:
-        raise DatabaseError(f"measurement {line.measurement} is on no earlier line")
+        raise DatabaseError(f"measurement {named(line.measurement)} is on no earlier line")
     row, workload, fingerprint = found
     if workload != rows.workload_id(t, line.workload) or row.cache != line.cache:
-        raise DatabaseError(f"measurement {line.measurement} is of another workload or cache state")
+        raise DatabaseError(
+            f"measurement {named(line.measurement)} is of another workload or cache state"
+        )
     return put(t, m.BestPlan, best.values_of(workload, fingerprint, row, line.promoted))
 
 
