@@ -109,7 +109,11 @@ MADE: list[Callable[[], Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("number", range(len(MADE)))
+# The second is the first in other proportions, and takes the longest.
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(n, marks=pytest.mark.slow) if n == 1 else n for n in range(len(MADE))],
+)
 def test_bombs_are_refused_within_their_budget(number: int, tmp_path: Path) -> None:
     """In this process, without any limit but those of the reader."""
     path = tmp_path / "m.onnx"

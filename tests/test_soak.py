@@ -30,7 +30,8 @@ def test_kill_9_loses_nothing_acknowledged_and_measures_nothing_twice(
     assert found.done >= many // 2, "it was killed before it had ended by itself"
 
 
-@pytest.mark.parametrize(("crowd", "count"), [(2, 5), pytest.param(4, 15, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("crowd", "count"), [(2, 5), (4, 15)])
 def test_writers_and_an_import_during_a_tune(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crowd: int, count: int
 ) -> None:
@@ -45,7 +46,8 @@ def test_a_compiler_killed_in_the_middle_of_a_build(tmp_path: Path) -> None:
     assert found.problems == ()
 
 
-@pytest.mark.parametrize("may_mount", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("may_mount", [True, False])
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_mount: bool) -> None:
     """Where no disk can be mounted, both are the same test."""
     if not may_mount:

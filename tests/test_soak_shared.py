@@ -71,7 +71,11 @@ def test_planners_share_a_simulated_device(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"), [("all", "candidates were measured twice"), ("finals", "a candidate took")]
+    ("fault", "words"),
+    [
+        ("all", "candidates were measured twice"),
+        pytest.param("finals", "a candidate took", marks=pytest.mark.slow),
+    ],
 )
 def test_planners_that_do_not_share_are_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, words: str
