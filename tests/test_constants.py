@@ -268,7 +268,10 @@ def test_a_graph_with_weights_is_tuned_without_their_values(tmp_path: Path) -> N
 def test_baselines_plan_a_graph_with_weights_by_their_own_rules() -> None:
     for name in ("xla-2022", "inductor", "tvm"):
         plain, fixed = (
-            [g.nodes for g in plan_named(canonical(layer(c)), name, device="cpu").plan.groups]
+            [
+                g.nodes
+                for g in plan_named(canonical(layer(c)), name, device_named("cpu")).plan.groups
+            ]
             for c in (False, True)
         )
         assert plain == fixed

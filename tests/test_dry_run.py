@@ -15,7 +15,7 @@ import pytest
 from autofuse.backends.cuda.devices import DEFAULT_TARGET
 from autofuse.backends.cuda.environment import target_environment
 from autofuse.backends.cuda.launch import MODES
-from autofuse.devices import DEVICES
+from autofuse.devices import DEVICES, device_named
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
@@ -92,7 +92,7 @@ def test_the_device_is_never_timed_but_in_a_dry_run() -> None:
 def test_wrong_kernels_are_found_out() -> None:
     graph = doubled()
     with dry_run() as kind, Worker(Workload(graph), hardware=kind.timer) as worker:
-        plan = plan_named(graph, "fused", device=kind.name)
+        plan = plan_named(graph, "fused", device_named(kind.name))
         good = kind.backend.build(kind.backend.program(graph, plan)).artifact
         reply = worker.measure(good, QUICK)
         assert reply.timing is not None and reply.timing.mode == "graph,batch,dry"
@@ -151,7 +151,7 @@ def test_products_are_calls_of_cublas(mode: str) -> None:
     roles = {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (1,), "rhs_contract": (0,)}
     graph = canonical(b.build([b.add("dot_general", *pair, **roles)]))
     with dry_run() as kind:
-        program = kind.backend.program(graph, plan_named(graph, "unfused", device=kind.name))
+        program = kind.backend.program(graph, plan_named(graph, "unfused", device_named(kind.name)))
         assert not program.sources
         (found,) = kind.backend.load(kind.backend.build(program).artifact, mode).run([x, y])
     np.testing.assert_allclose(found, x.astype(np.float64) @ y, rtol=1e-6)

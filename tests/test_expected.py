@@ -277,8 +277,10 @@ def test_rules_stay_where_nothing_clearly_better_is_expected_and_on_other_device
     assert untuned_candidate(swiglu, kind).plan == baseline_plan(swiglu, "xla-2022")[0]
     lone = program("product")
     assert untuned_candidate(lone, kind).origin != EXPECTED
-    assert plan_named(MLP, "untuned", device="cuda-emulated").origin != EXPECTED
-    assert plan_named(MLP, "xla-2022", device="cpu").plan == baseline_plan(MLP, "xla-2022")[0]
+    assert plan_named(MLP, "untuned", device_named("cuda-emulated")).origin != EXPECTED
+    assert (
+        plan_named(MLP, "xla-2022", device_named("cpu")).plan == baseline_plan(MLP, "xla-2022")[0]
+    )
 
 
 def test_a_rough_plan_that_is_worse_than_a_given_one_does_not_serve(

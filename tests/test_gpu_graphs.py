@@ -14,6 +14,7 @@ from autofuse.backends.cuda.build import build_cuda
 from autofuse.backends.cuda.driver import running_target
 from autofuse.backends.cuda.ordering import places, singles
 from autofuse.backends.cuda.program import cuda_program
+from autofuse.devices import device_named
 from autofuse.graph.reference import random_inputs
 from autofuse.graph.types import Graph
 from autofuse.measure.check.compare import check, reference_of
@@ -38,7 +39,7 @@ def early(launch: LaunchConfig) -> LaunchConfig:
 
 def many_kernels(graph: Graph, baseline: str) -> Candidate:
     """A plan whose kernels start early where they can."""
-    found = plan_named(graph, baseline, device="cuda")
+    found = plan_named(graph, baseline, device_named("cuda"))
     return replace(found, launches=tuple(one.changed(early) for one in found.launches))
 
 

@@ -7,6 +7,7 @@ import re
 import autofuse
 from autofuse.backends.cpu.backend import program
 from autofuse.backends.heads import needed_parts
+from autofuse.devices import device_named
 from autofuse.kernel.text.dialects import C
 from autofuse.simplify import normal_form
 from autofuse.tuning.plans import plan_named
@@ -36,6 +37,6 @@ def test_kernels_with_memory_of_their_own_compile() -> None:
     """What is too large for a stack: no header of C is read for it."""
     graph = zoo_graph("sparse_product")
     form = normal_form(graph)
-    sources = program(form, plan_named(form, "xla-2022", device="cpu")).sources
+    sources = program(form, plan_named(form, "xla-2022", device_named("cpu"))).sources
     assert any("aligned_alloc" in source.text for source in sources)
     assert autofuse.compile(graph, device="cpu").trust.state == "checked"

@@ -33,7 +33,7 @@ def adam() -> Graph:
 
 def test_an_optimiser_step_that_was_never_tuned_is_one_launch_on_cuda(adam: Graph) -> None:
     assert len(baseline_plan(adam, "xla-2022")[0].groups) == 16
-    program = cuda_program(adam, plan_named(adam, UNTUNED, device="cuda-emulated"))
+    program = cuda_program(adam, plan_named(adam, UNTUNED, device_named("cuda-emulated")))
     (launch,) = program.actions
     assert isinstance(launch, KernelLaunch) and launch.geometry.grid > TARGETS["H100"].sms
     compiled = autofuse.compile(

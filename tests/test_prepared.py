@@ -7,6 +7,7 @@ import pytest
 
 import autofuse
 from autofuse.baselines import BASELINES
+from autofuse.devices import device_named
 from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.canonical import canonical
@@ -42,7 +43,7 @@ def normalised() -> Graph:
 @pytest.mark.parametrize("name", ["untuned", *(name for name in BASELINES if name != "unfused")])
 def test_no_kernel_of_a_call_computes_them(name: str) -> None:
     graph = normalised()
-    plan = plan_named(graph, name, device="cpu", simplify=False).plan
+    plan = plan_named(graph, name, device_named("cpu"), simplify=False).plan
     assert not any(mixes(graph, group.nodes) for group in plan.groups)
     once = {n for k in groups_once(graph, plan) for n in plan.groups[k].nodes}
     assert prepared(graph) <= once

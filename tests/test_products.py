@@ -12,6 +12,7 @@ from autofuse.backends.cuda.emulated import EmulatedArtifact, EmulatedPlan
 from autofuse.backends.cuda.program import Gemm, cuda_program
 from autofuse.cost.bounds import NOMINAL, plan_bound_us
 from autofuse.cover import k_best
+from autofuse.devices import device_named
 from autofuse.enumerate.enumeration import enumerate_groups
 from autofuse.frontends import array_api as xp
 from autofuse.frontends.array_api.array import TracedArray as Array
@@ -276,11 +277,11 @@ def test_only_moves_of_its_operands_may_be_with_a_product() -> None:
 def test_what_was_never_tuned_copies_no_weight_on_either_device() -> None:
     graph = turned()
     for device in ("cpu", "cuda-emulated"):
-        found = plan_named(graph, "untuned", device=device, simplify=False)
+        found = plan_named(graph, "untuned", device_named(device), simplify=False)
         assert ops_of(graph, found.plan) == [["cumsum"], ["transpose", "dot_general"]]
         assert found.origin == "untuned"
     plain = canonical(trace(lambda x: xp.abs(x), spec((64, 64))))
-    assert plan_named(plain, "untuned", device="cpu").origin == DEFAULT_PLAN
+    assert plan_named(plain, "untuned", device_named("cpu")).origin == DEFAULT_PLAN
 
 
 def test_a_given_plan_takes_moves_only_where_what_they_read_is_in_memory() -> None:

@@ -15,6 +15,7 @@ import pytest
 import autofuse
 from autofuse.backends.base import INTERFACE
 from autofuse.backends.registry import CPU_BACKEND
+from autofuse.devices import device_named
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import digest
 from autofuse.plan.types import Candidate
@@ -36,7 +37,7 @@ THERE = replace(HERE, must=tuple((k, "another" if k == "model" else v) for k, v 
 
 @pytest.fixture(scope="module")
 def plan() -> Candidate:
-    return plan_named(toy(), "unfused", device="cpu")
+    return plan_named(toy(), "unfused", device_named("cpu"))
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from autofuse.backends.cuda.build import CudaArtifact
 from autofuse.backends.cuda.devices import TARGETS
 from autofuse.backends.cuda.launch import CudaPlan
 from autofuse.backends.registry import emulated_backend
+from autofuse.devices import device_named
 from autofuse.records import Environment
 from autofuse.serving.bundle import open_bundle
 from autofuse.serving.cubins import target_of_facts
@@ -50,7 +51,7 @@ def kind(monkeypatch: pytest.MonkeyPatch) -> devices.DeviceKind:
 def test_cubins_are_made_anywhere_and_served_without_a_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: devices.DeviceKind
 ) -> None:
-    plan = plan_named(GRAPH, "unfused", target="sm_90:H100", simplify=False)
+    plan = plan_named(GRAPH, "unfused", device_named("auto", "sm_90:H100"), simplify=False)
     env, code = Environment("cuda", MUST), code_of(kind.backend, GRAPH, plan)
     path = bundle_at(tmp_path / "b", remember(tmp_path / "t.db", plan, env, code))
     (tmp_path / "key").write_bytes(SECRET)

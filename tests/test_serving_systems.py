@@ -11,6 +11,7 @@ import pytest
 
 import autofuse
 from autofuse.backends.registry import CPU_BACKEND
+from autofuse.devices import device_named
 from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import canonical, digest, text
 from autofuse.graph.types import Graph
@@ -34,7 +35,7 @@ def db(tmp_path: Path) -> str:
 def bundle_with(graph: Graph, folder: Path) -> str:
     """A bundle, without binaries, of the unfused plan of a graph."""
     form = normal_form(graph)
-    plan, env = plan_named(form, "unfused", device="cpu"), CPU_BACKEND.environment()
+    plan, env = plan_named(form, "unfused", device_named("cpu")), CPU_BACKEND.environment()
     one = Measurement(
         digest(form), plan.to_json(), plan.digest, "unfused", 3, (), timing(), None, 1e-7, Cost(),
         "final", code_of(CPU_BACKEND, form, plan),

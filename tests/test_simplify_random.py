@@ -9,6 +9,7 @@ import pytest
 
 import autofuse
 from autofuse.baselines import BASELINES
+from autofuse.devices import device_named
 from autofuse.graph.canonical import canonical, digest
 from autofuse.graph.reference import evaluate, random_inputs
 from autofuse.simplify import simplify
@@ -61,10 +62,10 @@ def test_a_redundant_graph_is_planned_as_the_clean_one() -> None:
     clean = zoo_graph("softmax", "small")
     redundant = with_redundancy(clean, 1).graph
     for name in ("fused", *BASELINES):
-        one, other = (plan_named(g, name, device="cpu") for g in (clean, redundant))
+        one, other = (plan_named(g, name, device_named("cpu")) for g in (clean, redundant))
         assert one == other
-    assert plan_named(redundant, "unfused", device="cpu", simplify=False) != plan_named(
-        redundant, "unfused", device="cpu"
+    assert plan_named(redundant, "unfused", device_named("cpu"), simplify=False) != plan_named(
+        redundant, "unfused", device_named("cpu")
     )
 
 

@@ -100,16 +100,16 @@ def _whole_products(graph: Graph, parts: Sequence[_Tiled], work: Work) -> Work:
     )  # fmt: skip
 
 
-Price = Callable[[Calibration], float]
+Pricing = Callable[[Calibration], float]
 
 
-def _without_tiles(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Price:
+def _without_tiles(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Pricing:
     """What a kernel without tiles takes by the peaks of a crew: what it does is counted once."""
     by_loops = product_of(graph, group.nodes) is None
     return _of_loops(graph, group, launch) if by_loops else _of_a_library(graph, group)
 
 
-def _of_loops(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Price:
+def _of_loops(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Pricing:
     """Loops, whose arithmetic is too short to hide their memory."""
     work = least_work(graph, group.nodes, group.outputs) + repeated_work(graph, group, launch)
     slow = replace(work, contraction=SLOW_SUMS * work.products, wide=0.0, narrow=0.0, byte=0.0)
@@ -127,7 +127,7 @@ def _of_loops(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Price:
     return price
 
 
-def _of_a_library(graph: Graph, group: FusionGroup) -> Price:
+def _of_a_library(graph: Graph, group: FusionGroup) -> Pricing:
     """A call, at the library's own speed, having copied both operands once where that pays."""
     work = least_work(graph, group.nodes, group.outputs)
     read = work.nbytes - sum(graph.type_of(v).nbytes for v in group.outputs)

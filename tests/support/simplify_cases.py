@@ -152,7 +152,7 @@ def graph_of(
         for k, t in enumerate(types_of(inputs))
     ]  # fmt: skip
     made = write(w, *values)
-    return w.builder.build(made if isinstance(made, tuple) else [made])
+    return w.builder.build([made] if isinstance(made, Value) else made)
 
 
 F, I32, B = "f32[3,4]", "i32[3,4]", "bool[3,4]"

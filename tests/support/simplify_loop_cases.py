@@ -14,7 +14,7 @@ def body_of(inputs: str, write: Callable[..., Any]) -> Graph:
     w = Writer()
     values = [w.builder.input("", t.shape, t.dtype) for t in types_of(f"i32[] {inputs}")]
     made = write(w, *values)
-    return w.builder.build(made if isinstance(made, tuple) else (made,))
+    return w.builder.build((made,) if isinstance(made, Value) else made)
 
 
 def loop(

@@ -25,7 +25,7 @@ from autofuse.plan.program.binding import Division, divided
 from autofuse.plan.program.bound import NOTHING_BOUND, Binding
 from autofuse.plan.program.packing import Packing, packing_of
 from autofuse.plan.program.rotation import Ring, known_slots, turns_of
-from autofuse.plan.program.sharing import loop_rings, sharing
+from autofuse.plan.program.sharing import homes, last_uses, loop_rings, sharing
 from autofuse.plan.program.splitting import splitting_of
 from autofuse.plan.program.steps import (
     UNREAD,
@@ -109,20 +109,10 @@ class _Scheduler:
         level: int = 0, trip: int = 0,
     ) -> list[Step]:  # fmt: skip
         """Steps from one end to the other. `trip`: they are done so many times."""
-        outputs = ends.outputs
-        place: dict[Value, Ref] = {
-            Value(n): ref for n, ref in zip(graph.inputs, ends.inputs, strict=True)
-        }
-        place |= {} if level else self.known
-        for n, node in enumerate(graph.nodes):
-            if node.op == "constant" and not is_inline(graph, n):
-                place[Value(n)] = self.constant(dict(node.attrs)["value"])
-        for value, ref in zip(graph.outputs, outputs, strict=bool(outputs)):
-            if not is_source(graph, value.node):
-                place.setdefault(value, ref)
+        place = self._begun(graph, ends) | ({} if level else self.known)
         scope, shared = _Scope(graph, level, place), sharing(graph, plan, trip)
-        lies_at = _homes(shared.operand_of, place)
-        last = _last_uses(graph, [shared.groups[p] for p in shared.order])
+        lies_at = homes(shared.operand_of, place)
+        last = last_uses(graph, [shared.groups[p] for p in shared.order])
         steps: list[Step] = []
         owners: list[int] = []
         mine: dict[Value, Ref] = {}
@@ -143,9 +133,20 @@ class _Scheduler:
                 self.arena.give(mine.pop(value))
         for ref in mine.values():
             self.arena.give(ref)
-        steps += self._passed_through(scope, outputs)
+        steps += self._passed_through(scope, ends.outputs)
         self.owners = (*owners, *[-1] * (len(steps) - len(owners)))
         return steps
+
+    def _begun(self, graph: Graph, ends: _Ends) -> dict[Value, Ref]:
+        """Where values are before any group: inputs, constants, and what is left at an end."""
+        place = {Value(n): ref for n, ref in zip(graph.inputs, ends.inputs, strict=True)}
+        for n, node in enumerate(graph.nodes):
+            if node.op == "constant" and not is_inline(graph, n):
+                place[Value(n)] = self.constant(dict(node.attrs)["value"])
+        for value, ref in zip(graph.outputs, ends.outputs, strict=bool(ends.outputs)):
+            if not is_source(graph, value.node):
+                place.setdefault(value, ref)
+        return place
 
     def _passed_through(self, scope: _Scope, outputs: tuple[Ref, ...]) -> list[Step]:
         """Outputs that are inputs, constants or other outputs."""
@@ -321,17 +322,6 @@ def _rows(base: Ref, level: int, stride: int, count: int) -> list[Ref]:
     ]
 
 
-def _homes(
-    operand_of: Mapping[Value, Value], place: dict[Value, Ref]
-) -> dict[Value, Value]:  # fmt: skip
-    """Of the results that may lie where an operand does those that will. What has no place yet is
-    put where its result has to be."""
-    for value, operand in reversed(list(operand_of.items())):
-        if value in place:
-            place.setdefault(operand, place[value])
-    return {v: x for v, x in operand_of.items() if place.get(v) == place.get(x)}
-
-
 def _copied(graph: Graph, group: FusionGroup, place: Mapping[Value, Ref]) -> list[Step]:
     """Operands that a group overwrites but others need, or the caller, put where its results
     are."""
@@ -341,17 +331,6 @@ def _copied(graph: Graph, group: FusionGroup, place: Mapping[Value, Ref]) -> lis
         for v, x in pairs
         if x in group.overwrites and x is not None and place[x] != place[v]
     ]
-
-
-def _last_uses(graph: Graph, groups: Sequence[FusionGroup]) -> dict[Value, int]:
-    """For each value the position of the last group that reads or writes it.
-
-    A value may be written twice, the second time after its last reader."""
-    last: dict[Value, int] = {}
-    for position, group in enumerate(groups):
-        for value in (*reads(graph, group.nodes), *group.outputs):
-            last[value] = position
-    return last
 
 
 def schedule(graph: Graph, candidate: Candidate) -> Schedule:

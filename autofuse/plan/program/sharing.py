@@ -8,7 +8,7 @@ needed any more then: groups that read it run before the one that overwrites it,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -18,6 +18,7 @@ from autofuse.order import closure, stable_order
 from autofuse.plan.fusion.groups import host_loop, most_trips, reads
 from autofuse.plan.fusion.overwriting import in_place, overwrites
 from autofuse.plan.program.rotation import Ring, rings_of
+from autofuse.plan.program.steps import Ref
 from autofuse.plan.types import FusionGroup, FusionPlan
 
 
@@ -138,3 +139,23 @@ def _ordered(
     }
     order = stable_order(before, before.__getitem__)
     return tuple(order) if len(order) == len(groups) else None
+
+
+def homes(operand_of: Mapping[Value, Value], place: dict[Value, Ref]) -> dict[Value, Value]:
+    """Of the results that may lie where an operand does those that will. What has no place yet is
+    put where its result has to be."""
+    for value, operand in reversed(list(operand_of.items())):
+        if value in place:
+            place.setdefault(operand, place[value])
+    return {v: x for v, x in operand_of.items() if place.get(v) == place.get(x)}
+
+
+def last_uses(graph: Graph, groups: Sequence[FusionGroup]) -> dict[Value, int]:
+    """For each value the position of the last group that reads or writes it.
+
+    A value may be written twice, the second time after its last reader."""
+    last: dict[Value, int] = {}
+    for position, group in enumerate(groups):
+        for value in (*reads(graph, group.nodes), *group.outputs):
+            last[value] = position
+    return last
