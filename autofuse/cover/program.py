@@ -131,15 +131,14 @@ class CoverProgram:
         rows = (self._produced(first, v) for v in of)
         return [row for row in rows if row is not None]
 
-    def open(self, costs: Floats) -> Relaxed | None:
-        """The first cuts, and what they say at these costs before anything is solved; None where
-        they are there."""
+    def open(self, costs: Floats) -> Relaxed:
+        """What dual ascent says at these costs, before anything is solved; its cuts are the first
+        that a relaxation has."""
         part = self.part
-        if self._is_open:
-            return None
-        self._is_open = True
         found = opening(part.reads, part.writes, costs.tolist(), part.forced)
-        self._add([Row(cut, (1.0,) * len(cut), 1.0) for cut in found.cuts])
+        if not self._is_open:
+            self._is_open = True
+            self._add([Row(cut, (1.0,) * len(cut), 1.0) for cut in found.cuts])
         return Relaxed(found.bound, np.zeros(self.size), np.array(found.left), None)
 
     def _order(self, chosen: Sequence[int]) -> tuple[int, ...] | None:
@@ -178,8 +177,8 @@ class CoverProgram:
         """The relaxation without the pieces `out`; None where no plan is left.
 
         It is cut until that stops paying, the bound has reached `enough` or time is up. Where that
-        is before it is solved at all, dual ascent says what it can where it has not been asked, and
-        else nothing is known but that each piece costs its own.
+        is before it is solved at all, the first time dual ascent says what it can, and later
+        nothing is known but that each piece costs its own.
         """
         upper = np.ones(self._columns)
         upper[: self.size] = ~out
@@ -187,7 +186,9 @@ class CoverProgram:
         scaled = np.zeros(self._columns)
         scaled[: self.size] = costs / scale
         bounds: list[float] = []
-        last = self.open(costs) or Relaxed(0.0, np.zeros(self.size), costs, None)
+        last = Relaxed(0.0, np.zeros(self.size), costs, None)
+        if self._relaxation is None:
+            last = self.open(costs)
         relaxation = self._relaxation or Relaxation(self._packed, self._columns)
         self._relaxation = relaxation
         while True:

@@ -111,9 +111,9 @@ class PartState:
         say.
         """
         current = costs.current()[self.keys]
-        opened = self.program.open(current)
-        if opened is not None:
-            self.opened, self.bound = opened, max(self.bound, opened.bound)
+        if self.opened is None:
+            self.opened = self.program.open(current)
+            self.bound = max(self.bound, self.opened.bound)
         self.fix()
         out = self.fixed | costs.failed[self.keys]
         limit = np.inf if self.incumbent is None else self.incumbent
