@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import autofuse
+from autofuse import trace, xp
 from autofuse.cost.bounds import usual_peaks
 from autofuse.devices import device_named
 from autofuse.enumerate.enumeration import enumerate_groups
@@ -153,3 +154,45 @@ def test_where_a_slice_has_no_plan_one_of_those_that_were_given_serves(
     graph = GRAPHS["transformer"]()
     ruled, fewer = (baseline_plan(graph, name)[0] for name in ("unfused", "inductor"))
     assert untuned.expected_plan(graph, ruled, [fewer], CPU.space, PEAKS) == fewer
+
+
+def test_the_part_of_a_graph_has_no_kernel_of_nodes_of_another_part() -> None:
+    """A product whose operand is moved elsewhere: what was moved there was taken into it, which no
+    equal slice can follow."""
+
+    def program(x: Any, w: Any) -> dict[str, Any]:
+        moved = xp.tanh(x).T
+        return {"a": moved + 1.0, "b": xp.exp(moved).sum(axis=0), "c": moved @ w}
+
+    graph = canonical(trace(program, spec((6, 4)), spec((6, 5))))
+    whole = supernodes_of(graph)
+    product = next(k for k, one in enumerate(whole.items) if graph[one.own[0]].op == "dot_general")
+    part = whole.between(product, product + 1)
+    inside = set(part.nodes(1))
+    assert any(len(g.nodes) > 1 for g in enumerate_groups(graph).groups if product_in(graph, g))
+    assert all(inside.issuperset(g.nodes) for g in enumerate_groups(graph, supernodes=part).groups)
+
+
+def product_in(graph: Graph, group: Any) -> bool:
+    return any(graph[n].op == "dot_general" for n in group.nodes)
+
+
+def test_loops_of_the_host_with_large_bodies_are_planned_by_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def program(x: Any) -> Any:
+        def step(k: Any, state: Any) -> Any:
+            for _ in range(6):
+                state = xp.tanh(state @ state) + xp.cumulative_sum(state, axis=0)
+            return state
+
+        return xp.fori_loop(3, step, x)
+
+    graph = canonical(trace(program, spec((4, 4))))
+    ruled, _ = baseline_plan(graph, "unfused")
+    assert any(group.body is not None for group in ruled.groups)
+    assert not untuned.has_slices(graph, ruled)
+    monkeypatch.setattr(untuned, "WHOLE_NODES", 8)
+    assert untuned.has_slices(graph, ruled)
+    found = untuned.expected_plan(graph, ruled, [], CPU.space, PEAKS)
+    check_plan(graph, found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,8 +17,10 @@ from autofuse.measure.check.compare import reference_of
 from autofuse.measure.truth import compiled as truth
 from autofuse.measure.truth import products as truth_products
 from autofuse.measure.truth import text as truth_text
+from autofuse.measure.truth.build import LateTruthError
 from autofuse.measure.truth.checks import difference
-from autofuse.measure.truth.compiled import CompiledRuns, LateTruthError, expected
+from autofuse.measure.truth.compiled import CompiledRuns, expected
+from autofuse.measure.truth.threads import _thread_functions, one_thread_of_blas, side_by_side
 from autofuse.ops.convolution import conv_attrs
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import all_specs
@@ -261,3 +264,36 @@ def test_ops_that_compile_inside_a_loop(every: int) -> None:
         agrees(graph, inputs)
         compiled += CompiledRuns(graph, inputs, worth_s=0.0).compiled
     assert compiled > 60 // every
+
+
+@pytest.mark.parametrize("shapes", [((300, 70), (70, 40)), ((3, 90, 40), (3, 40, 30))])
+def test_products_on_all_cores(
+    shapes: tuple[tuple[int, ...], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(truth_products, "_SHARED", 1.0)
+    graph, inputs = of(lambda a, b: a @ b, *shapes)
+    agrees(graph, inputs)
+    seen = Mock(side_effect=truth_products.by_rows)
+    monkeypatch.setattr(truth, "by_rows", seen)
+    CompiledRuns(graph, inputs)(Noise(1))
+    assert seen.called
+
+
+def test_threads_of_the_reference_share_parts_and_say_what_fails() -> None:
+    done: list[int] = []
+    side_by_side(done.append, range(7))
+    assert sorted(done) == list(range(7))
+    side_by_side(done.append, [])
+    with pytest.raises(ZeroDivisionError):
+        side_by_side(lambda part: 1 // part, [1, 1, 1, 0])
+
+
+def test_products_of_the_reference_have_one_thread_of_blas() -> None:
+    functions = _thread_functions()
+    if functions is None:
+        pytest.skip("NumPy has another BLAS here")
+    get, _ = functions
+    before = get()
+    with one_thread_of_blas():
+        assert get() == 1
+    assert get() == before

@@ -98,9 +98,10 @@ def whole_parts(judge: Judge) -> list[GrownState]:
 
 
 def products(judge: Judge) -> Iterator[KernelOption]:
-    """Every product with the moves of its operands that a library call can do, where what these
-    moves read is written."""
+    """Every product with the moves of its operands that a library call can do, where these moves
+    are among the supernodes and what they read is written."""
     graph, supernodes = judge.graph, judge.supernodes
+    inside = frozenset[int]().union(*(one.full for one in supernodes.items))
     written = {export.value for one in supernodes.items for export in one.exports}
     written.update(value for one in supernodes.items for value in one.reads)
     for one in supernodes.items:
@@ -108,6 +109,8 @@ def products(judge: Judge) -> Iterator[KernelOption]:
         if len(one.own) > 1 or not may_be_library(graph, node):
             continue
         moves = folded_moves(graph, node)
+        if not inside.issuperset(moves):  # of a part of the graph: another part has them
+            continue
         nodes = (*moves, node)
         needs = (v for v in reads(graph, nodes) if not is_source(graph, v.node))
         option = (

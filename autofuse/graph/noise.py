@@ -49,7 +49,7 @@ class Noise:
             return noisy
         top = dtype.largest
         with np.errstate(all="ignore"):
-            if not max(np.max(noisy, initial=0.0), -np.min(noisy, initial=0.0)) <= top:
+            if not max(noisy.max(initial=0.0), -noisy.min(initial=0.0)) <= top:
                 beyond = np.abs(noisy) > top
                 noisy[beyond] = np.copysign(np.inf, noisy[beyond])
         return noisy
@@ -57,18 +57,23 @@ class Noise:
     def __call__(self, array: np.ndarray, eps: float) -> np.ndarray:
         """`array` (float64) with noise relative to `eps`; a new array of the same shape."""
         start = int(self._rng.integers(self.LENGTH))
-        factors = 1.0 + eps * self._table[start : start + self.LENGTH]
-        # In the order of memory and one table at a time, which stays in cache.
+        factors = 1.0 + eps * self._table[start : start + min(array.size, self.LENGTH)]
+        if array.flags.c_contiguous:
+            return self._times(array.reshape(-1), factors).reshape(array.shape)
         order = np.argsort([-stride for stride in array.strides], kind="stable")
         flat = np.ascontiguousarray(array.transpose(order)).reshape(-1)
+        moved = self._times(flat, factors).reshape([array.shape[axis] for axis in order])
+        return np.asarray(moved.transpose(np.argsort(order)))
+
+    def _times(self, flat: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        """In the order of memory and one table at a time, which stays in cache."""
         noisy = np.empty_like(flat)
         with np.errstate(all="ignore"):
             for first in range(0, flat.size, self.LENGTH):
                 part = flat[first : first + self.LENGTH]
                 out = noisy[first : first + self.LENGTH]
                 np.multiply(part, factors[: part.size], out=out)
-        moved = noisy.reshape([array.shape[axis] for axis in order])
-        return np.asarray(moved.transpose(np.argsort(order)))
+        return noisy
 
 
 class Narrowing(Noise):

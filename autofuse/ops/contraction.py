@@ -245,7 +245,11 @@ def _batch_axes(roles: DotAxes, a: View, b: View, step: int) -> tuple[BatchAxis,
 
 
 def _reference(arrays: tuple[np.ndarray, ...], call: OpCall) -> tuple[np.ndarray, ...]:
-    """One matmul over (batch, rows, contract) x (batch, contract, columns)."""
+    return (np.matmul(*matmul_operands(arrays, call)).reshape(call.out.shape),)
+
+
+def matmul_operands(arrays: tuple[np.ndarray, ...], call: OpCall) -> tuple[np.ndarray, np.ndarray]:
+    """A product's operands as (batch, rows, contract) and (batch, contract, columns)."""
     roles = dot_axes(call)
     lhs, rhs = arrays
     batch = math.prod(lhs.shape[a] for a in roles.lhs_batch)
@@ -255,11 +259,7 @@ def _reference(arrays: tuple[np.ndarray, ...], call: OpCall) -> tuple[np.ndarray
     left = lhs.transpose(roles.lhs_batch + roles.lhs_free + roles.lhs_contract)
     right = rhs.transpose(roles.rhs_batch + roles.rhs_contract + roles.rhs_free)
     # Copies: of operands with odd strides NumPy would multiply element by element.
-    product = np.matmul(
-        laid_out(left).reshape(batch, m, k),
-        laid_out(right).reshape(batch, k, n),
-    )
-    return (product.reshape(call.out.shape),)
+    return laid_out(left).reshape(batch, m, k), laid_out(right).reshape(batch, k, n)
 
 
 def _flops(call: OpCall) -> float:

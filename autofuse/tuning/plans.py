@@ -28,7 +28,7 @@ from autofuse.simplify import normal_form
 from autofuse.tuning.evaluate import code_of
 from autofuse.tuning.problem import default_candidate, ruled_candidate
 from autofuse.tuning.search.default_launches import RecalledLaunches
-from autofuse.tuning.serve.untuned import expected_plan, is_planned_by_slices
+from autofuse.tuning.serve.untuned import expected_plan, has_slices
 from search_spaces import FusionSpace, LaunchSpace
 from tuning_db import Store, stale_with_code
 
@@ -147,7 +147,7 @@ def _untuned(graph: Graph, kind: DeviceKind, peaks: Calibration | None) -> Candi
     ruled, _ = baseline_plan(graph, DEFAULT_PLAN)
     plan, space = with_moves(graph, ruled), RecalledLaunches(graph, kind.space)
     if kind.fast_tiles:
-        asked = () if is_planned_by_slices(graph) else ALSO_EXPECTED
+        asked = () if has_slices(graph, plan) else ALSO_EXPECTED
         known = (name for name in asked if name in BASELINES)
         others = list(_planned_by(graph, known))
         likely = peaks or usual_peaks(usable_cores())

@@ -18,6 +18,7 @@ from autofuse.backends.ccompiler import UNIT_LIMIT_S, make_file, recall
 from autofuse.backends.cpu.pool import pool_pointer
 from autofuse.backends.machine import isa_digest
 from autofuse.backends.toolchain import find_compiler
+from autofuse.errors import AutofuseError
 from autofuse.graph.noise import Noise, splitter
 from autofuse.graph.types import Graph, Node
 from autofuse.kernel.ir.emit import LoweringError
@@ -54,19 +55,24 @@ class TruthPlan:
     loops: dict[Node, tuple[str, int]]
 
 
-class TruthLibrary:
-    """All that is compiled of a graph and of the bodies of its loops. Raises CompileError,
-    CompilerMissing, LoweringError, CacheError."""
+class LateTruthError(AutofuseError):
+    """The reference was not computed within the time that it was given."""
 
-    def __init__(self, graph: Graph, limit_s: float) -> None:
+
+class TruthLibrary:
+    """All that is compiled of a graph and of the bodies of its loops, before `end` (of
+    `time.perf_counter`). Raises CompileError, CompilerMissing, LoweringError, CacheError, and
+    LateTruthError where writing it takes longer."""
+
+    def __init__(self, graph: Graph, end: float) -> None:
         self._unit = LoopUnit()
         self.plans: dict[Graph, TruthPlan] = {}
-        self._add(graph)
+        self._add(graph, end)
         text = self._unit.text()
         self.empty = not (self._unit.kernels or self._unit.functions)
         started = time.perf_counter()
         if not self.empty:
-            self._code = ctypes.CDLL(_built(text, limit_s))
+            self._code = ctypes.CDLL(_built(text, max(0.0, end - started)))
             # Nobody else has it, and a process may compute many references.
             weakref.finalize(self, _ctypes.dlclose, self._code._handle)
         self.compile_s = time.perf_counter() - started
@@ -78,12 +84,14 @@ class TruthLibrary:
         self._parallel = ctypes.cast(pool_pointer(), ctypes.c_void_p) if not self.empty else None
         self._threads = usable_cores()
 
-    def _add(self, graph: Graph) -> None:
+    def _add(self, graph: Graph, end: float) -> None:
         """A plan for `graph` and for the bodies that NumPy runs or that are checked alone."""
         if graph in self.plans:
             return
         found, kernels, loops = items(graph, False), {}, {}
         for at, item in enumerate(found):
+            if time.perf_counter() > end:
+                raise LateTruthError("the reference was not written in time")
             if isinstance(item, TruthKernel):
                 try:
                     text = kernel_text(graph, item)
@@ -99,7 +107,7 @@ class TruthLibrary:
         self.plans[graph] = TruthPlan(found, kernels, loops)
         for item in found:
             if isinstance(item, ByNumPy) and graph[item.node].spec.family is Family.CONTROL:
-                self._add(dict(graph[item.node].attrs)["body"])
+                self._add(dict(graph[item.node].attrs)["body"], end)
 
     def state(self, noise: Noise | None) -> _State:
         """What compiled code is given for one run."""

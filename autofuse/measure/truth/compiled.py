@@ -13,48 +13,50 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 
 import numpy as np
 
 from autofuse.backends.base import CompileError, CompilerMissing, LaunchError
 from autofuse.backends.cache import CacheError
-from autofuse.errors import AutofuseError
 from autofuse.graph import reference
 from autofuse.graph.noise import Noise
 from autofuse.graph.reference import MOST_TRIPS, Runs, endless, untouched_products
 from autofuse.graph.types import Graph, Value
 from autofuse.measure.check.compare import poison
-from autofuse.measure.truth.build import LoopBuffers, TruthLibrary, TruthPlan
+from autofuse.measure.truth.build import LateTruthError, LoopBuffers, TruthLibrary, TruthPlan
 from autofuse.measure.truth.checks import difference, kernel_difference
-from autofuse.measure.truth.cost import numpy_s
+from autofuse.measure.truth.cost import compile_s, numpy_s
 from autofuse.measure.truth.plan import ByNumPy, TruthItem, TruthKernel, TruthLoop, trips
-from autofuse.measure.truth.products import by_taps, is_by_taps, product_difference
+from autofuse.measure.truth.products import (
+    by_rows,
+    by_taps,
+    is_product,
+    is_shared,
+    product_difference,
+)
+from autofuse.measure.truth.threads import one_thread_of_blas
 from autofuse.ops.control import is_counted
 
 Arrays = tuple[np.ndarray, ...]
 _LOG = logging.getLogger("autofuse.truth")
-# Compiling takes about a tenth of a second, a run with noise as long as one without, of which a
-# reference has three to seven more.
-WORTH_S = 0.1
+# Runs of a reference, at least: one without noise and four with some, which take longer.
+RUNS = 5
 # Iterations of a compiled loop that are compared with NumPy's, besides the last.
 _COMPARED = (0, 1)
 
 
-class LateTruthError(AutofuseError):
-    """The reference was not computed within the time that it was given."""
-
-
 class CompiledRuns:
     """As `Runs`: outputs of a graph on the same inputs, with other noise in each call. Compiled
-    where NumPy would take longer than `worth_s` for one run and there is a compiler; `limit_s` is
-    the time that all calls together may take, `notes` what was found wrong.
+    where NumPy would take longer than `worth_s` for one run (None: than a compiler, for the RUNS of
+    a reference) and there is a compiler; `limit_s` is the time that all calls together may take,
+    `notes` what was found wrong.
 
     Raises GraphError when the inputs do not fit, LateTruthError when time is over."""
 
     def __init__(
-        self, graph: Graph, inputs: Sequence[np.ndarray], worth_s: float = WORTH_S,
+        self, graph: Graph, inputs: Sequence[np.ndarray], worth_s: float | None = None,
         limit_s: float = math.inf,
     ) -> None:  # fmt: skip
         self._graph, self._runs = graph, Runs(graph, inputs)
@@ -65,9 +67,9 @@ class CompiledRuns:
         self._sizes: reference.FoldSizes = {}
         self._believed: set[str] = set()
         self._refused: set[str] = set()
-        if numpy_s(graph) >= worth_s:
+        if numpy_s(graph) >= (compile_s(graph) / RUNS if worth_s is None else worth_s):
             try:
-                self._library = TruthLibrary(graph, max(0.0, limit_s))
+                self._library = TruthLibrary(graph, self._end)
             except (CompileError, CompilerMissing, LaunchError, CacheError, OSError) as error:
                 self.notes.append(f"the reference is computed by NumPy alone: {error}")
 
@@ -78,7 +80,8 @@ class CompiledRuns:
 
     def __call__(self, noise: Noise | None = None) -> Arrays:
         """Outputs: float ones are float64 arrays, others have their exact dtype."""
-        return _Run(self, noise).outputs()
+        with one_thread_of_blas():
+            return _Run(self, noise).outputs()
 
 
 class _Run:
@@ -101,21 +104,16 @@ class _Run:
         self, graph: Graph, inputs: Arrays, products: dict[int, Arrays] | None = None
     ) -> Arrays:
         plan = self._plan(graph)
-        items: tuple[TruthItem, ...] = (
-            tuple(ByNumPy(i, n.inputs) for i, n in enumerate(graph.nodes) if n.op != "input")
-            if plan is None
-            else plan.items
-        )
+        items = _by_numpy(graph) if plan is None else plan.items
         known = {Value(i): a for i, a in zip(graph.inputs, inputs, strict=True)}
         for i, node in enumerate(graph.nodes):
             if node.op == "constant":
                 known[Value(i)] = node.spec.reference((), graph.call(i))[0]
-        last = _last_reads(graph, items)
-        for at, item in enumerate(items):
+        for at, (item, last) in enumerate(zip(items, _last_reads(graph, items), strict=True)):
             self._in_time()
             results = self._item(graph, plan, at, item, known, products)
             known.update(results)
-            for value in last[at]:
+            for value in last:
                 known.pop(value, None)
         return tuple(known[v] for v in graph.outputs)
 
@@ -138,8 +136,8 @@ class _Run:
             if products is not None and i in products:
                 products[i] = results
         sizes = self.owner._sizes if graph is self.owner._graph else None
-        taps = partial(self._tapped, graph, i) if is_by_taps(graph, i) else None
-        results = reference.noisy(graph, i, operands, results, self.noise, sizes, taps)
+        fast = partial(self._product, graph, i) if is_product(graph, i) else None
+        results = reference.noisy(graph, i, operands, results, self.noise, sizes, fast)
         return {Value(i, k): array for k, array in enumerate(results)}
 
     def _node(
@@ -152,13 +150,14 @@ class _Run:
                 found = self._loop(graph, i, operands, name, arena)
                 if found is not None:
                     return found
-        if is_by_taps(graph, i):
-            found = self._convolution(graph, i, operands)
-            if found is not None:
-                return found
+        if is_product(graph, i):
+            return self._product(graph, i, operands)
         return reference.apply(graph, i, operands, self._graph)
 
-    def _tapped(self, graph: Graph, i: int, operands: Arrays) -> Arrays:
+    def _product(self, graph: Graph, i: int, operands: Arrays) -> Arrays:
+        """A product on all cores, a convolution by taps unless that is found wrong."""
+        if is_shared(graph, i):
+            return (by_rows(operands, graph.call(i)),)
         found = self._convolution(graph, i, operands)
         return graph[i].spec.reference(operands, graph.call(i)) if found is None else found
 
@@ -290,7 +289,14 @@ def _pieces(end: int, counted: bool, check: bool) -> list[tuple[int, int]]:
     return list(pairwise(cuts))
 
 
-def _last_reads(graph: Graph, items: Sequence[TruthItem]) -> list[list[Value]]:
+@lru_cache(maxsize=64)
+def _by_numpy(graph: Graph) -> tuple[TruthItem, ...]:
+    """Every node by its definition."""
+    return tuple(ByNumPy(i, n.inputs) for i, n in enumerate(graph.nodes) if n.op != "input")
+
+
+@lru_cache(maxsize=64)
+def _last_reads(graph: Graph, items: tuple[TruthItem, ...]) -> list[list[Value]]:
     """For each item, the values that nothing after it reads."""
     last: dict[Value, int] = {}
     for at, item in enumerate(items):

@@ -10,17 +10,17 @@ import numpy as np
 from autofuse.graph.reference import Runs, evaluate
 from autofuse.graph.types import Graph
 from autofuse.measure.check.compare import RunsOf
-from autofuse.measure.truth.compiled import CompiledRuns, LateTruthError
-from autofuse.measure.truth.cost import numpy_s
+from autofuse.measure.truth.build import LateTruthError
+from autofuse.measure.truth.compiled import CompiledRuns
+from autofuse.measure.truth.cost import compile_s, numpy_s
 from autofuse.ops.spec import Family
 
 # Nanoseconds of NumPy for an operation, for one of a product, and for a call (measured on Zen 4:
 # 0.6 to 6, 0.2 to 0.6, 2,000 to 10,000).
 _EACH_NS, _PRODUCT_NS, _CALL_NS = 3.0, 0.4, 5000.0
-# Seconds of NumPy from which on loops are compiled, and by how much that is faster, at least. What
-# cannot be compiled of them takes its time: it may be so many times what was allowed, since to know
-# is worth more than to be early.
-_WORTH_S, _FASTER, _PATIENT = 0.02, 20.0, 5.0
+# By how much compiled loops are faster, at least. What cannot be compiled of them takes its time:
+# it may be so many times what was allowed, since to know is worth more than to be early.
+_FASTER, _PATIENT = 20.0, 5.0
 
 
 def expected(
@@ -34,25 +34,28 @@ def expected(
         if not _is_compiled(graph):
             return evaluate(graph, inputs)
         try:
-            return CompiledRuns(graph, inputs, _WORTH_S, _PATIENT * limit_s)()
+            return CompiledRuns(graph, inputs, 0.0, _PATIENT * limit_s)()
         except LateTruthError:
             return None
 
 
 def runs_of(graph: Graph) -> RunsOf:
     """What runs `graph` with noise."""
-    return partial(CompiledRuns, worth_s=_WORTH_S) if _is_compiled(graph) else Runs
+    return partial(CompiledRuns, worth_s=0.0) if _is_compiled(graph) else Runs
 
 
 def _is_compiled(graph: Graph) -> bool:
-    """Whether NumPy would begin each of many small operations by itself."""
+    """Whether a compiler is done before NumPy, which begins each of many small operations by
+    itself."""
     loops = any(node.spec.family is Family.CONTROL for node in graph.nodes)
-    return loops and numpy_s(graph) >= _WORTH_S
+    return loops and numpy_s(graph) >= compile_s(graph)
 
 
 def expected_s(graph: Graph) -> float:
-    """Seconds that `expected` takes, about; of a loop whose end data decide all its iterations."""
-    return _numpy_s(graph) / (_FASTER if _is_compiled(graph) else 1.0)
+    """Seconds that `expected` takes, about, compilers' as far as they count; of a loop whose end
+    data decide all its iterations."""
+    found = _numpy_s(graph)
+    return max(found / _FASTER, compile_s(graph) / _PATIENT) if _is_compiled(graph) else found
 
 
 def _numpy_s(graph: Graph) -> float:

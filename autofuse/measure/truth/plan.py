@@ -162,6 +162,12 @@ class _Planner:
             i for i in range(len(graph.nodes))
             if i not in self.done and (not is_light(graph, i) or Value(i) in self.stored)
         ]  # fmt: skip
+        # What may be in kernels of several nodes, by shape, as long as it is not computed.
+        self.chained: dict[tuple[int, ...], list[int]] = {}
+        for i in self.left:
+            if self._chains(i) and self._is_kernel(i):
+                self.chained.setdefault(graph[i].types[0].shape, []).append(i)
+        self._loads: dict[Value, tuple[Value, ...]] = {}
 
     def _stored(self) -> set[Value]:
         """Light values that outputs, loops and NumPy read."""
@@ -191,7 +197,7 @@ class _Planner:
     def items(self) -> Iterator[TruthItem]:
         left = self.left
         while left:
-            first = next(i for i in left if self._ready(i, self.done))
+            first = next(i for i in left if self._ready(i))
             item = self._item(first)
             taken = set(item.nodes) if isinstance(item, TruthKernel) else {item.node}
             self.done |= taken
@@ -199,13 +205,18 @@ class _Planner:
             if not isinstance(item, TruthKernel) or item.outs:  # else nobody reads it
                 yield item
 
-    def _ready(self, i: int, done: set[int]) -> bool:
+    def _ready(self, i: int) -> bool:
+        """Whether all is in memory that must be: loops and NumPy take operands as they are."""
         inputs = self.graph[i].inputs
-        return all(v.node in done for v in self._loaded(i, inputs))
+        if self._is_kernel(i):
+            return all(map(self._in_memory, inputs))
+        return all(v.node in self.done for v in inputs)
 
-    def _loaded(self, i: int, inputs: tuple[Value, ...]) -> tuple[Value, ...]:
-        """What must be in memory before node `i`: loops and NumPy take operands as they are."""
-        return loads(self.graph, inputs) if self._is_kernel(i) else inputs
+    def _in_memory(self, value: Value) -> bool:
+        """Whether all is computed that elements of `value` are computed from."""
+        if value not in self._loads:
+            self._loads[value] = loads(self.graph, (value,))
+        return all(v.node in self.done for v in self._loads[value])
 
     def _item(self, first: int) -> TruthItem:
         graph = self.graph
@@ -230,17 +241,13 @@ class _Planner:
         """`first` and what of its shape can be computed with it, each element from elements at the
         same place, or from what is done."""
         shape, inside = self.graph[first].types[0].shape, {first}
-        for i in self.left:
+        for i in self.chained[shape]:
             if len(inside) >= MOST_NODES:
                 break
-            if i <= first or i in self.done or not self._chains(i) or not self._is_kernel(i):
-                continue
-            if self.graph[i].types[0].shape != shape:
-                continue
-            direct = {v.node for v in self.graph[i].inputs} & inside
-            others = tuple(v for v in self.graph[i].inputs if v.node not in direct)
-            if all(v.node in self.done for v in loads(self.graph, others)):
+            inputs = self.graph[i].inputs
+            if i > first and all(v.node in inside or self._in_memory(v) for v in inputs):
                 inside.add(i)
+        self.chained[shape] = [i for i in self.chained[shape] if i not in inside]
         return tuple(sorted(inside))
 
     def _needed(self, value: Value, inside: set[int]) -> bool:

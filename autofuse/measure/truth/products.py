@@ -1,4 +1,4 @@
-"""Convolutions of the reference as float64 products, tap by tap.
+"""Products of the reference on all cores, and convolutions as float64 products, tap by tap.
 
 With the features of an image next to each other, all results of one tap are one product of images
 and weights, shifted: with windows side by side on the padded image, rows that follow each other.
@@ -9,11 +9,14 @@ op's own definition at drawn places, and as a whole by a projection on random we
 from __future__ import annotations
 
 import math
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 
 from autofuse.graph.types import Graph
+from autofuse.limits import usable_cores
+from autofuse.measure.truth.threads import side_by_side
+from autofuse.ops.contraction import matmul_operands
 from autofuse.ops.convolution import ConvShape, conv_shape, image_windows
 from autofuse.ops.sliding import Sliding, spread_out
 from autofuse.ops.types import OpCall
@@ -23,8 +26,54 @@ _FEWEST = 8
 # Rows of one product: what is summed stays in the cache.
 _ROWS = 4096
 _PLACES = 24
+# Operations from which on a product is shared out among threads.
+_SHARED = 5e7
 # By how much a sum may differ, of the sum of the sizes of its terms.
 _ROOM = 2.0**-42
+
+
+def is_product(graph: Graph, i: int) -> bool:
+    """Whether node `i` is one of those that are computed here."""
+    return is_shared(graph, i) or is_by_taps(graph, i)
+
+
+def is_shared(graph: Graph, i: int) -> bool:
+    """Whether node `i` is a product of floats that is worth several threads."""
+    node = graph[i]
+    is_product = node.op == "dot_general" and node.types[0].dtype.is_float
+    return is_product and node.spec.flops(graph.call(i)) >= _SHARED
+
+
+def by_rows(operands: tuple[np.ndarray, ...], call: OpCall) -> np.ndarray:
+    """A product of floats as NumPy defines it, some rows at a time."""
+    left, right = matmul_operands(operands, call)
+    if len(left) == 1:
+        return _product(left[0], right[0]).reshape(call.out.shape)
+    found = np.empty((len(left), left.shape[1], right.shape[2]), np.result_type(left, right))
+
+    def multiply(part: slice) -> None:
+        np.matmul(left[part], right[part], out=found[part])
+
+    side_by_side(multiply, _spans(len(left)))
+    return found.reshape(call.out.shape)
+
+
+def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Two matrices multiplied, on all cores where that pays."""
+    found = np.empty((len(left), right.shape[1]), np.result_type(left, right))
+
+    def multiply(part: slice) -> None:
+        np.matmul(left[part], right, out=found[part])
+
+    shared = 2.0 * left.size * right.shape[1] >= _SHARED
+    side_by_side(multiply, _spans(len(left)) if shared else [slice(None)])
+    return found
+
+
+def _spans(count: int) -> list[slice]:
+    """Equal parts of an axis, one for each core."""
+    cuts = np.linspace(0, count, min(count, usable_cores()) + 1).astype(int)
+    return [slice(a, b) for a, b in pairwise(map(int, cuts)) if b > a]
 
 
 def is_by_taps(graph: Graph, i: int) -> bool:
@@ -68,7 +117,7 @@ def _one_group(
             begin = k * axis.window_dilation
             at.append(slice(begin, begin + (axis.count - 1) * axis.stride + 1, axis.stride))
         rows = image[tuple(at)].reshape(-1, shape.ins)
-        found += (rows @ weights[tap]).reshape(found.shape)
+        found += _product(rows, weights[tap]).reshape(found.shape)
     return found
 
 
@@ -84,18 +133,20 @@ def _side_by_side(
     shifts = [sum(k * far for k, far in zip(tap, apart, strict=True)) for tap in taps]
     total = len(rows) - max(shifts)
     made = np.empty((len(rows), shape.outs))
-    buffer = np.empty((min(_ROWS, total), shape.outs))
-    for first in range(0, total, _ROWS):
+
+    def multiply(first: int) -> None:
         last = min(total, first + _ROWS)
         out = made[first:last]
+        buffer = np.empty((last - first, shape.outs))
         for number, (tap, shift) in enumerate(zip(taps, shifts, strict=True)):
             part = rows[first + shift : last + shift]
             if number == 0:
                 np.matmul(part, weights[tap], out=out)
             else:
-                into = buffer[: last - first]
-                np.matmul(part, weights[tap], out=into)
-                out += into
+                np.matmul(part, weights[tap], out=buffer)
+                out += buffer
+
+    side_by_side(multiply, range(0, total, _ROWS))
     whole = made.reshape(shape.batch, *padded, shape.outs)
     return whole[(slice(None), *(slice(n) for n in counts))]
 

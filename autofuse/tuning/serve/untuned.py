@@ -53,13 +53,13 @@ def _expected(times: _KernelTimes, ruled: FusionPlan, others: Sequence[FusionPla
     graph = times.graph
     if _is_least(graph, ruled):
         return ruled
-    if is_planned_by_slices(graph):
+    if nodes_to_plan(graph) > WHOLE_NODES:
         given = tuple(dict.fromkeys((ruled, *others)))
         best = _plan_by_slices(times, given)
     else:
-        fused = FusionSpace(graph).choose(first_option)
         inside = _planned_inside(times, ruled, others)
-        given = tuple(dict.fromkeys((ruled, inside, fused, *others)))
+        fused = () if has_slices(graph, ruled) else (FusionSpace(graph).choose(first_option),)
+        given = tuple(dict.fromkeys((ruled, inside, *fused, *others)))
         best = _plan_whole(times, given)
     plans = [plan for plan in (best, *given) if plan is not None]
     least = min(plans, key=times.plan_us)
@@ -73,11 +73,15 @@ def plan_expected_us(
     return _KernelTimes(graph, space, peaks).plan_us(plan)
 
 
-def is_planned_by_slices(graph: Graph) -> bool:
-    """Whether a graph is too large to be planned whole. Kernels of other rules are no help then:
-    what slices find without them is expected to be within 1 % (five models of 1,300 to 2,900
-    nodes)."""
-    return nodes_to_plan(graph) > WHOLE_NODES
+def has_slices(graph: Graph, ruled: FusionPlan) -> bool:
+    """Whether a graph, or what the host runs of its loops by a plan of rules, is too large to be
+    planned whole. Kernels of other rules are no help then: what slices find without them is
+    expected to be within 1 % (five models of 1,300 to 2,900 nodes)."""
+    if nodes_to_plan(graph) > WHOLE_NODES:
+        return True
+    inside = (host_loop(graph, g)[0] for g in ruled.groups if g.body is not None)
+    bodies = (g.body for g in ruled.groups if g.body is not None)
+    return any(map(has_slices, inside, bodies))
 
 
 def _planned_inside(
