@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autofuse import spec, trace, xp
 from autofuse.graph import (
     Graph,
     GraphBuilder,
@@ -331,3 +333,18 @@ def test_literals_are_compared_by_bits() -> None:
     assert [n.op for n in g.nodes] == ["constant", "add"]
     assert "sha256:" in text(g)
     assert Literal.of(np.asarray(0.0), F32) != Literal.of(np.asarray(-0.0), F32)
+
+
+def test_equal_canonical_graphs_are_one_object() -> None:
+    """Graphs key caches, which compare what is not the same object node by node."""
+
+    def program(x: Any) -> Any:
+        def step(k: Any, state: Any) -> Any:
+            return xp.tanh(state) + 1.0
+
+        return xp.fori_loop(3, step, xp.fori_loop(3, step, x) * 2.0)
+
+    found = canonical(trace(program, spec((4,))))
+    again = canonical(trace(program, spec((4,))))
+    bodies = [v for node in found.nodes for _, v in node.attrs if isinstance(v, Graph)]
+    assert found is again and len(bodies) == 2 and bodies[0] is bodies[1]

@@ -15,11 +15,12 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Measurement
+from autofuse.tuning.job import rules
 from autofuse.tuning.job.calibrating import Peaks
 from autofuse.tuning.job.job import Job
 from autofuse.tuning.job.rules import Ruled, RulesAsked, measure_rules
 from autofuse.tuning.options import ALL, FAST
-from autofuse.tuning.plans import baseline_candidate
+from autofuse.tuning.plans import DEFAULT_PLAN, baseline_candidate
 from autofuse.tuning.search.prices import Prices
 from benchmarks.planning import mixed
 from tests.support.slow_bench import SlowBench, twice_the_bound
@@ -40,7 +41,8 @@ class RulesJob(SlowBench):
         self.baselines: dict[str, Measurement] = {}
         self.plans: dict[str, FusionPlan] = {}
         self.measured: list[str] = []
-        self.evaluator = SimpleNamespace(start=lambda: None)
+        self.evaluator = SimpleNamespace(start=lambda first: None)
+        self.stored: dict[str, Measurement] = {}
         self.budget = cast(Any, self)
 
     @property
@@ -125,3 +127,24 @@ def test_without_time_to_run_them_others_are_predicted_not_left_out() -> None:
     assert job.baselines and not found.left_out
     assert any("no time was left to run" in note for note in found.notes)
     assert set(job.baselines) | set(found.predicted) == set(BASELINES)
+
+
+def test_no_baseline_is_run_late_where_a_plan_works_already() -> None:
+    job = RulesJob(1e4)
+    job.clock.now = 2e4
+    untuned, _ = baseline_candidate(GRAPH, "xla-2022", RulesJob.space)
+    job.stored[untuned.digest] = job.measure(untuned)
+    found = ruled(job)
+    assert job.measured == [] and set(found.left_out) == set(BASELINES)
+
+
+def test_what_serves_alone_is_planned_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[str] = []
+
+    def noted(graph: Graph, name: str, space: object) -> object:
+        planned.append(name)
+        return baseline_candidate(graph, name, RulesJob.space)
+
+    monkeypatch.setattr(rules, "baseline_candidate", noted)
+    ruled(RulesJob(1e4))
+    assert planned[0] == DEFAULT_PLAN and sorted(planned) == sorted(BASELINES)

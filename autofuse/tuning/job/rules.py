@@ -26,7 +26,7 @@ from autofuse.records import Blame, Failure, FailureKind, Measurement
 from autofuse.tuning.budget import BASELINE_SHARE
 from autofuse.tuning.job.job import LEAST_LIMIT_S, Job
 from autofuse.tuning.options import ALL, FAST
-from autofuse.tuning.plans import baseline_candidate
+from autofuse.tuning.plans import DEFAULT_PLAN, baseline_candidate
 from autofuse.tuning.problem import count_groups
 from autofuse.tuning.result import Predicted
 from autofuse.tuning.search.prices import Prices
@@ -73,7 +73,8 @@ def measure_rules(job: Job, rules: RulesAsked) -> Ruled:
     allowed = BASELINE_SHARE * job.budget.seconds
     notes: list[str] = []
     candidates: dict[str, Candidate] = {}
-    for name in names:
+    # First what would serve alone, should there be no time for others.
+    for name in sorted(names, key=lambda n: n != DEFAULT_PLAN):
         if candidates and job.budget.elapsed_s - begun > allowed:
             break
         job.show(f"planning baseline {name}")
@@ -196,7 +197,7 @@ class _Runs:
 
     def _measured(self, candidate: Candidate) -> Measurement | None:
         """None where there is no time."""
-        self.job.evaluator.start()
+        self.job.evaluator.start(candidate)
         others = {self.candidates[n].digest for n in self.order} - {candidate.digest}
         until = _until_s(self.job, self.found, self.until_s, bool(others - self._cut_short))
         return None if until is None else self.job.measure_now(candidate, "baseline", until)
@@ -227,11 +228,12 @@ class _Runs:
 def _until_s(job: Job, found: dict[str, Measurement], until_s: float, others: bool) -> float | None:
     """When the next baseline must end, in seconds of the budget; None: there is no time for it.
 
-    Until one works, each gets half of what is left where there are `others` to try: the one with
+    Until a plan works, each gets half of what is left where there are `others` to try: the one with
     the least bound may be slow. The first gets some seconds even of a budget that is too small for
     any."""
     budget = job.budget
-    if all(m.timing is None for m in found.values()):
+    fitting = (m for m in job.stored.values() if job.record_fits(m))
+    if all(m.timing is None for m in (*found.values(), *fitting)):
         least = 0.0 if found else LEAST_LIMIT_S
         return budget.elapsed_s + max(budget.room_s / 2 if others else budget.room_s, least)
     late = budget.elapsed_s >= until_s or budget.stop()

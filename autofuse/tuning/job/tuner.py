@@ -223,8 +223,9 @@ def _measure_untuned(job: Job) -> None:
     one would be served alone."""
     if job.is_over():
         return
+    planned_s = max(UNTUNED_SHARE * job.budget.left_s, MOMENT_S)
     found = within(
-        job.budget.impatience(max(UNTUNED_SHARE * job.budget.seconds, MOMENT_S)),
+        job.budget.impatience(job.budget.elapsed_s + planned_s),
         lambda: kept_untuned(job.graph, job.kind, job.peaks.before),
     )
     if found is not None and job.fits(found.plan):
