@@ -64,6 +64,9 @@ class RulesJob(SlowBench):
     def show(self, phase: str) -> None:
         pass
 
+    def record_fits(self, record: Measurement) -> bool:
+        return True
+
     def measure_now(self, candidate: Candidate, stage: str, until_s: float) -> Measurement:
         self.measured.append(candidate.origin)
         return self.measure(candidate)
