@@ -132,13 +132,23 @@ def test_without_time_to_run_them_others_are_predicted_not_left_out() -> None:
     assert set(job.baselines) | set(found.predicted) == set(BASELINES)
 
 
-def test_no_baseline_is_run_late_where_a_plan_works_already() -> None:
+def test_no_baseline_is_run_late_where_a_plan_works_already(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     job = RulesJob(1e4)
-    job.clock.now = 2e4
     untuned, _ = baseline_candidate(GRAPH, "xla-2022", RulesJob.space)
     job.stored[untuned.digest] = job.measure(untuned)
+
+    def slow(graph: Graph, name: str, space: object) -> object:
+        job.clock.now += 0.3 * job.seconds
+        return baseline_candidate(graph, name, RulesJob.space)
+
+    monkeypatch.setattr(rules, "baseline_candidate", slow)
     found = ruled(job)
     assert job.measured == [] and set(found.left_out) == set(BASELINES)
+    job.stored.clear()
+    ruled(job)
+    assert len(job.measured) == 1
 
 
 def test_what_serves_alone_is_planned_first(monkeypatch: pytest.MonkeyPatch) -> None:
