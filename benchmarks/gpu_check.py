@@ -27,8 +27,9 @@ from autofuse.measure.truth.references import Preparation
 from autofuse.measure.workload import Workload
 from autofuse.peers.types import BenchError
 from autofuse.zoo import ZOO
-from benchmarks import gpu_children, gpu_steps
+from benchmarks import gpu_children, gpu_smoke, gpu_steps
 from benchmarks.dry import CUDA_KINDS, DRY, TARGET, measured
+from benchmarks.gpu_classes import PROGRAMS
 from benchmarks.gpu_page import page
 from benchmarks.gpu_steps import Context, read_result
 from benchmarks.run import Say, sentence, write_json
@@ -64,6 +65,7 @@ class Stage:
 
 STAGES: Mapping[str, Stage] = {
     "facts": Stage(gpu_steps.facts, 1.0, "The device and its peaks"),
+    "smoke": Stage(gpu_smoke.smoke, 4.0, "One kernel of each class"),
     "tests": Stage(gpu_children.tests, 4.0, "Tests that need a GPU"),
     "bandwidth": Stage(
         gpu_steps.bandwidth, 4.0, "Memory-bound kernels against a copy", gpu_steps.large_references
@@ -81,8 +83,9 @@ STAGES: Mapping[str, Stage] = {
 @dataclass(frozen=True)
 class CheckOptions:
     """No new work begins when `total_s` seconds are nearly used. `workloads` are tuned and compared
-    (none: `TUNED`), at size "small" in a dry run, which device "cuda-emulated" is. `db` is a tuning
-    database (none: one in `out`). `again`: what earlier calls found of these steps is forgotten."""
+    (none: `TUNED`), at size "small" in a dry run, which device "cuda-emulated" is; `programs` are
+    those of `gpu_classes` that classes are tried on (none: all). `db` is a tuning database (none:
+    one in `out`). `again`: what earlier calls found of these steps is forgotten."""
 
     out: Path
     total_s: float = 500.0
@@ -91,6 +94,7 @@ class CheckOptions:
     db: str | None = None
     device: str = "cuda"
     again: bool = False
+    programs: tuple[str, ...] = ()
 
 
 def chosen_steps(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -109,6 +113,14 @@ def chosen_zoo(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names)) or TUNED
 
 
+def chosen_programs(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Programs of `gpu_classes`, once each; raises BenchError for an unknown one."""
+    for name in names:
+        if name not in PROGRAMS:
+            raise BenchError(f"unknown program '{name}' (known: {', '.join(PROGRAMS)})")
+    return tuple(dict.fromkeys(names))
+
+
 def checked_options(options: CheckOptions) -> CheckOptions:
     """`options` complete, with absolute paths: children work in another folder. Raises BenchError
     for what cannot be, DatabaseError for no database."""
@@ -118,9 +130,9 @@ def checked_options(options: CheckOptions) -> CheckOptions:
         known = ", ".join(CUDA_KINDS)
         raise BenchError(f"device '{options.device}' is none of these: {known}")
     steps, workloads = chosen_steps(options.steps), chosen_zoo(options.workloads)
-    out = options.out.absolute()
+    out, programs = options.out.absolute(), chosen_programs(options.programs)
     db = _file_of(options.db) or options.db or str(out / DATABASE)
-    return replace(options, out=out, steps=steps, workloads=workloads, db=db)
+    return replace(options, out=out, steps=steps, workloads=workloads, db=db, programs=programs)
 
 
 def _file_of(db: str | None) -> str | None:
@@ -224,6 +236,9 @@ class Check:
                 if seconds >= LEAST_S:
                     weights = [stages[n].weight for n in left[at:]]
                     self._step(name, stages[name], seconds * weights[0] / sum(weights), references)
+                if self.data["steps"][name].get("stop"):
+                    self.say(f"{name}: too much is wrong for the other steps to be worth the time")
+                    break
         self.data["seconds"] = self.clock() - begun
         self.write()
         return self.data
@@ -232,7 +247,7 @@ class Check:
         return Context(
             self.options.out, str(self.options.db), self.kind, self.target,
             "small" if self.kind.name == DRY else "default", self.options.workloads,
-            self.clock, self.say, self.data["steps"], references,
+            self.options.programs, self.clock, self.say, self.data["steps"], references,
         )  # fmt: skip
 
     def _step(self, name: str, stage: Stage, seconds: float, references: Preparation) -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -166,7 +166,7 @@ def follow(
     clock: Callable[[], float],
     environment: Mapping[str, str] | None = None,
     poll_s: float = 3.0,
-) -> Iterator[int | None]:
+) -> Generator[int | None, None, None]:
     """Run `command`, what it says added to `log`: yields None now and then while it runs, and its
     exit code at the end; after `seconds` it is killed with all it started, and nothing more comes;
     without any left it is not begun."""

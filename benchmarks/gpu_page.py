@@ -45,7 +45,7 @@ def _section(name: str, step: Data) -> str:
     if "error" in step:
         state += tag("p", words(step["error"]), class_="bad")
     makers: Mapping[str, Callable[[Data], str]] = {
-        "facts": _facts, "tests": _tests, "tune": _tuning, "bandwidth": _bandwidth,
+        "facts": _facts, "smoke": _smoke, "tests": _tests, "tune": _tuning, "bandwidth": _bandwidth,
         "cartpole": _cartpole, "peers": _peers,
     }  # fmt: skip
     body = makers[name](step) if name in makers else ""
@@ -107,6 +107,26 @@ def _number(value: Any) -> str:
 def _facts(step: Data) -> str:
     names = ("device", "calibration", "versions")
     return "".join(_pairs(name, step[name]) for name in names if name in step)
+
+
+def _smoke(step: Data) -> str:
+    """How many cases of each program are right, and each that is not, by name."""
+    cases: Mapping[str, Data] = step.get("cases", {})
+    rows = [["program", "right", "refused", "not looked at", "not right"]]
+    programs = dict.fromkeys(name.partition("/")[0] for name in cases)
+    for program in programs:
+        own = [one for name, one in cases.items() if name.partition("/")[0] == program]
+        bad = sum("error" in one for one in own)
+        counts = [sum(one["state"] == word for one in own)
+                  for word in ("right", "refused", "unverified")]  # fmt: skip
+        rows.append([program, *map(str, counts), f"!{bad}" if bad else "0"])
+    said = (
+        tag("p", words(f"{name}: {one['error']}"), class_="bad")
+        for name, one in cases.items()
+        if "error" in one
+    )
+    asked = tag("p", words(f"{step.get('right', 0)} of {step.get('asked', 0)} are right"))
+    return asked + table(rows) + "".join(said)
 
 
 def _tests(step: Data) -> str:

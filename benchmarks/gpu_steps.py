@@ -64,8 +64,9 @@ LARGE: Mapping[str, Large] = {
 
 @dataclass(frozen=True)
 class Context:
-    """Where a step works and what it may use. `size` is that of zoo workloads, `steps` what each
-    step has found so far, in earlier runs too, and `references` prepares for whoever measures."""
+    """Where a step works and what it may use. `size` is that of zoo workloads, `programs` are those
+    of `gpu_classes` (none: all), `steps` what each step has found so far, in earlier runs too, and
+    `references` prepares for whoever measures."""
 
     out: Path
     db: str
@@ -73,6 +74,7 @@ class Context:
     target: Target
     size: str
     workloads: tuple[str, ...]
+    programs: tuple[str, ...]
     clock: Callable[[], float]
     say: Callable[[str], None]
     steps: Mapping[str, Data]

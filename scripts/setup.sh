@@ -57,8 +57,9 @@ needs_install() {
   [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]
 }
 
+# Of what is installed most is never imported: Python compiles what is, once.
 pip_install() {
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@" ||
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "$@" ||
     fail "installing the packages failed: see the lines above"
 }
 

@@ -20,7 +20,7 @@ from autofuse.measure.truth import text as truth_text
 from autofuse.measure.truth.build import LateTruthError
 from autofuse.measure.truth.checks import difference
 from autofuse.measure.truth.compiled import CompiledRuns, expected
-from autofuse.measure.truth.threads import _thread_functions, one_thread_of_blas, side_by_side
+from autofuse.measure.truth.threads import _blas_threads, one_thread_of_blas, side_by_side
 from autofuse.ops.convolution import conv_attrs
 from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import all_specs
@@ -289,11 +289,14 @@ def test_threads_of_the_reference_share_parts_and_say_what_fails() -> None:
 
 
 def test_products_of_the_reference_have_one_thread_of_blas() -> None:
-    functions = _thread_functions()
-    if functions is None:
+    threads = _blas_threads()
+    if threads is None:
         pytest.skip("NumPy has another BLAS here")
-    get, _ = functions
-    before = get()
-    with one_thread_of_blas():
-        assert get() == 1
-    assert get() == before
+    before = threads.get()
+    first, second = one_thread_of_blas(), one_thread_of_blas()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert threads.get() == 1  # the second one still wants it
+    second.__exit__(None, None, None)
+    assert threads.get() == before

@@ -17,6 +17,7 @@ from autofuse.graph.noise import Noise
 from autofuse.graph.types import Graph
 from autofuse.ops.control import is_counted
 from autofuse.ops.dtypes import DType
+from autofuse.ops.reduction import SUM
 from autofuse.ops.spec import Family, OpSpec
 from autofuse.ops.types import GraphError, OpCall, TensorType
 
@@ -182,6 +183,10 @@ def noisy(
     )
 
 
+# Partial sums are this many times the root of the sum of squares of the terms, now and then.
+_ON_THE_WAY = 4.0
+
+
 def fold_error(spec: OpSpec, call: OpCall) -> float:
     """How far the order of a fold may move a result, relative to `sqrt(result^2 + sum of the
     squares of its terms)`: about an epsilon for the square root of the terms, as partial results
@@ -206,14 +211,23 @@ def _fold_sizes(
         else:
             squared = tuple(a * a if a.dtype.kind == "f" else a for a in operands)
             squares = spec.reference(squared, call) if evaluate is None else evaluate(squared)
+        # Sums of terms that cancel may leave the range of their arithmetic on the way.
+        top = max(t.dtype.compute.largest for t in call.outs if t.dtype.is_float)
+        top = top / _ON_THE_WAY if spec.fold is SUM else math.inf
         pairs = zip(results, squares, strict=True)
-        return tuple(_fold_size(error, r, s) if r.dtype.kind == "f" else None for r, s in pairs)
+        return tuple(
+            _fold_size(error, r, s, top) if r.dtype.kind == "f" else None for r, s in pairs
+        )
 
 
-def _fold_size(error: float, result: np.ndarray, squares: np.ndarray) -> np.ndarray:
-    size = error * np.sqrt(np.square(result) + np.abs(squares))
+def _fold_size(error: float, result: np.ndarray, squares: np.ndarray, top: float) -> np.ndarray:
+    """Infinite where partial results of a finite result may be."""
+    size = np.sqrt(np.square(result) + np.abs(squares))
     # A term that is no number makes the result none either, whatever the order.
-    return np.where(np.isfinite(size), size, 0.0).astype(np.float32)
+    finite = np.isfinite(size)
+    found = np.where(finite, error * size, 0.0)
+    found[finite & (size > top)] = np.inf
+    return found.astype(np.float32)
 
 
 def _loop(

@@ -33,6 +33,7 @@ from autofuse.measure.check.compare import (
 )
 from autofuse.measure.device import GuardedOutput
 from autofuse.measure.truth.expected import expected, expected_s, runs_of
+from autofuse.measure.truth.threads import one_thread_of_blas
 from autofuse.ops.dtypes import DType
 from autofuse.ops.types import TensorType
 from autofuse.records import CHECKED, UNVERIFIED, WRONG, Trust
@@ -62,7 +63,8 @@ def first_check(
 
     Raises LaunchError for what the machine does wrong."""
     begun = time.perf_counter()
-    trust = _trust(graph, load, limit_s, noise_limit_s)
+    with one_thread_of_blas():
+        trust = _trust(graph, load, limit_s, noise_limit_s)
     return replace(trust, check_s=time.perf_counter() - begun)
 
 

@@ -59,7 +59,7 @@ class TuneOptions:
     seed: int = 0
     """Of all random choices; 0 or more."""
     baselines: str | Sequence[str] = FAST
-    """Rules whose plans are measured before the search, in at most a quarter of the budget; none
+    """Rules whose plans are measured before the search, in at most a third of the budget; none
     beats the result. "fast" runs those that can still be the fastest by the kernels that they share
     with others and predicts the rest; "all", or names, run every one. `tune` raises for unknown
     names."""

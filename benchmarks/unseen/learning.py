@@ -175,7 +175,7 @@ def _categorical() -> Made:
 def _muzero() -> Made:
     """Rewards as distributions over 601 atoms and back, and lambda-returns."""
     jax, rlax = module("jax"), module("rlax")
-    pair = rlax.muzero_pair(601, -300.0, 300.0, rlax.SIGNED_HYPERBOLIC_PAIR)
+    pair = rlax.muzero_pair(-300.0, 300.0, 601, rlax.SIGNED_HYPERBOLIC_PAIR)
 
     def run(logits: Any, rewards: Any) -> Any:
         values = pair.apply_inv(jax.nn.softmax(logits))

@@ -11,8 +11,10 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
+from threading import Lock
 from typing import Any, TypeVar
 
 from autofuse.limits import usable_cores
@@ -26,21 +28,44 @@ _NAMES = tuple(
 )
 
 
+@dataclass
+class _BlasThreads:
+    """How many threads NumPy's OpenBLAS has, which is one number for the process: `held` callers
+    want one thread, and `before` is what the last of them puts back."""
+
+    get: Callable[[], int]
+    put: Callable[[int], object]
+    held: int = 0
+    before: int = 1
+    lock: Lock = field(default_factory=Lock)
+
+    def hold(self) -> None:
+        with self.lock:
+            if self.held == 0:
+                self.before = int(self.get())
+                self.put(1)
+            self.held += 1
+
+    def release(self) -> None:
+        with self.lock:
+            self.held -= 1
+            if self.held == 0:
+                self.put(self.before)
+
+
 @contextmanager
 def one_thread_of_blas() -> Iterator[None]:
-    """NumPy's products on the calling thread alone meanwhile; another BLAS than OpenBLAS is left as
-    it is."""
-    found = _thread_functions()
-    if found is None:
+    """NumPy's products on the calling thread alone meanwhile, in the whole process; another BLAS
+    than OpenBLAS is left as it is."""
+    threads = _blas_threads()
+    if threads is None:
         yield
         return
-    get, put = found
-    before = int(get())
-    put(1)
+    threads.hold()
     try:
         yield
     finally:
-        put(before)
+        threads.release()
 
 
 def side_by_side(work: Callable[[T], object], parts: Sequence[T]) -> None:
@@ -67,11 +92,11 @@ def _others(process: int) -> ThreadPoolExecutor:
 
 
 @lru_cache(maxsize=1)
-def _thread_functions() -> tuple[Any, Any] | None:
-    """Get and set how many threads NumPy's OpenBLAS has, found through the extension, whose
-    dependencies a look-up includes."""
-    library = ctypes.CDLL(import_module("numpy.linalg._umath_linalg").__file__)
+def _blas_threads() -> _BlasThreads | None:
+    """Found through NumPy's extension, whose dependencies a look-up includes."""
+    library: Any = ctypes.CDLL(import_module("numpy.linalg._umath_linalg").__file__)
     for name in _NAMES:
         if hasattr(library, name.format("set")):
-            return getattr(library, name.format("get")), getattr(library, name.format("set"))
+            get, put = (getattr(library, name.format(how)) for how in ("get", "set"))
+            return _BlasThreads(get, put)
     return None

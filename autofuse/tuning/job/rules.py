@@ -114,7 +114,7 @@ def measure_rules(job: Job, rules: RulesAsked) -> Ruled:
     if left_out:
         notes.append(
             f"baselines left out: {', '.join(left_out)} (the others took "
-            f"{job.budget.elapsed_s - begun:.1f} s; a quarter of the budget is theirs)"
+            f"{job.budget.elapsed_s - begun:.1f} s; {BASELINE_SHARE:.0%} of the budget is theirs)"
         )
     return Ruled(left_out, tuple(notes), predicted)
 
@@ -179,7 +179,7 @@ class _Runs:
             self.job.show(f"baseline {name}")
             if record.timing is not None and self._wants_more():
                 assert self.prices is not None
-                self.prices.learn(candidate)
+                self.prices.learn(candidate, record.timing.median_us)
 
     def predicted(self) -> dict[str, Predicted]:
         """What is predicted of the others; one that is equal to a measured plan takes what that

@@ -7,6 +7,7 @@ is expected of it, times what the expectations of others were off (`allocation.b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -49,10 +50,23 @@ class Prices:
         likely = expectations(graph, samples, bounds, bench.space, peaks, lambda: False)
         self._guesses = likely or bounds
         self._kinds: dict[str, Hashable] = {k: kind_of_work(graph, g) for k, g in samples.items()}
+        # What plans took as wholes over the sums of their kernels, at least: kernels that are timed
+        # one by one are slower than in their places.
+        self._together = 1.0
 
-    def learn(self, candidate: Candidate) -> bool:
-        """Time all kernels of a plan, unless that is known; whether it works."""
-        return self.kernels.learn(candidate)
+    def learn(self, candidate: Candidate, whole_us: float = math.inf) -> bool:
+        """Time all kernels of a plan that took `whole_us` as a whole, unless that is known; whether
+        it works."""
+        worked = self.kernels.learn(candidate)
+        if worked and (alone_us := self._known_us(candidate)) > 0:
+            self._together = min(self._together, whole_us / alone_us)
+        return worked
+
+    def _known_us(self, candidate: Candidate) -> float:
+        """The sum of a plan's kernels under its launches, as far as they are known."""
+        pairs = zip(self.kernels.keys(candidate.plan), candidate.launches, strict=True)
+        known = ((self.kernels.by_key.get(key), launch) for key, launch in pairs)
+        return sum(times.us.get(launch, 0.0) for times, launch in known if times is not None)
 
     def of(self, candidate: Candidate) -> Price:
         """What is predicted of a candidate now."""
@@ -67,7 +81,7 @@ class Prices:
             unknown += 1
             us += bias.time_us(self._kinds[key], self._guesses[key])
             least_us += bias.time_us(self._kinds[key], self._guesses[key], -1.0)
-        return Price(us, least_us, unknown)
+        return Price(us, least_us * self._together, unknown)
 
     def _bias(self) -> ModelBias:
         costs = self.kernels.costs()
