@@ -9,7 +9,14 @@ from dataclasses import dataclass, fields, replace
 from autofuse.cost.amounts import Work
 from autofuse.cost.chains import chain_us
 from autofuse.cost.masked import least_work
-from autofuse.cost.scalar_calls import ARITHMETIC, DIVISION, INTEGER, busy_ns, least_ns
+from autofuse.cost.scalar_calls import (
+    ARITHMETIC,
+    CHAINED,
+    DIVISION,
+    INTEGER,
+    busy_ns,
+    least_ns,
+)
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.control import is_counted
 from autofuse.ops.types import AutofuseError
@@ -99,7 +106,7 @@ class Calibration:
             return max(products, work.cheap / self.cheap, work.special / self.special) / 1e3
         plain, others, busy = self._busy_ns(work)
         arithmetic = max(products, plain) + others + busy[ARITHMETIC]
-        return max(arithmetic, busy[DIVISION], busy[INTEGER]) / 1e3
+        return max(arithmetic, busy[DIVISION], busy[INTEGER], busy[CHAINED]) / 1e3
 
     def added_us(self, work: Work) -> float:
         """Microseconds of all but products, one unit after the other."""

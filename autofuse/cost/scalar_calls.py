@@ -20,8 +20,9 @@ from autofuse.plan.fusion.groups import is_inline
 
 FLOATS = (DType.F32, DType.F64)
 WHOLE = (DType.I32, DType.I64, DType.U32)
-# What shares a unit adds up; other units work meanwhile. Divisions and roots have one of their own.
-ARITHMETIC, DIVISION, INTEGER = "arithmetic", "division", "integer"
+# What shares a unit adds up; other units work meanwhile. Divisions and roots have one of their own,
+# and so have remainders, whose long chains leave room for others.
+ARITHMETIC, DIVISION, INTEGER, CHAINED = "arithmetic", "division", "integer", "chained"
 
 
 def call_name(call: Call) -> str:
@@ -31,7 +32,10 @@ def call_name(call: Call) -> str:
         told = {operand, call.dtype} <= {*FLOATS, *WHOLE}
         return f"{fn}.{operand}.{call.dtype}" if told else ""
     slow = {*LIBM, "sqrt", "rem", "div"} if operand in FLOATS else {"div", "mul", "mulhi"}
-    return f"{fn}.{operand}" if fn in slow and operand in (*FLOATS, *WHOLE) else ""
+    if fn not in slow or operand not in (*FLOATS, *WHOLE):
+        return ""
+    # What was measured as "rem" before was a function of C.
+    return f"{'remainder' if fn == 'rem' else fn}.{operand}"
 
 
 def unit_of(name: str) -> str:
@@ -39,7 +43,9 @@ def unit_of(name: str) -> str:
     fn = name.split(".")[0]
     if fn in LIBM:
         return ARITHMETIC
-    return DIVISION if fn in ("div", "rem", "sqrt") else INTEGER
+    if fn == "remainder":
+        return CHAINED
+    return DIVISION if fn in ("div", "sqrt") else INTEGER
 
 
 @lru_cache(maxsize=16)
@@ -55,7 +61,7 @@ def least_ns(scalar: tuple[tuple[str, float], ...]) -> dict[str, float]:
 
 def busy_ns(calls: Iterable[tuple[str, float]], known: Mapping[str, float]) -> dict[str, float]:
     """Nanoseconds that each unit is busy with so many calls of each name, those that are known."""
-    busy = {ARITHMETIC: 0.0, DIVISION: 0.0, INTEGER: 0.0}
+    busy = dict.fromkeys((ARITHMETIC, DIVISION, INTEGER, CHAINED), 0.0)
     for name, count in calls:
         busy[unit_of(name)] += count * known.get(name, 0.0)
     return busy

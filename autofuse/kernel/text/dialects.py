@@ -44,7 +44,7 @@ class Dialect:
     epilogues: bool = False
     # How an array is read, given its name, where not as what it is declared.
     views: Mapping[DType, str] = field(default_factory=dict)
-    # C library functions that the prelude has a better spelling for.
+    # Functions that the prelude has a better spelling for.
     instead: Mapping[str, str] = field(default_factory=dict)
     # Files of the prelude.
     preludes: tuple[str, ...] = ("c.h", "integers.h", "c_parts.h", "c_amx.h")
@@ -76,6 +76,9 @@ C = Dialect(
         "erff": "af_erf_f32",
     },
 )
+# C in a loop whose iterations are lanes of vectors. Elsewhere, where results may wait for each
+# other, C's own function of remainders is there sooner.
+LANES = replace(C, instead={**C.instead, "af_rem_f32": "af_lane_rem_f32"})
 CUDA = Dialect(
     name="cuda",
     types=_TYPES,

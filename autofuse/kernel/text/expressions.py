@@ -98,7 +98,8 @@ def _call(call: Call, d: Dialect) -> tuple[str, int]:
     if fn in PRELUDE:
         return _function(f"af_{fn}_{operand}", call, d)
     if fn in ("div", "rem") and not _plain_division(call):
-        return _function(f"af_{fn}_{operand}", call, d)
+        name = f"af_{fn}_{operand}"
+        return _function(d.instead.get(name, name), call, d)
     return _infix(call, d)
 
 

@@ -22,7 +22,7 @@ from autofuse.backends.cpu.backend import FLAGS, MATH_FLAGS
 from autofuse.backends.machine import vector_bits
 from autofuse.backends.sealed import load_checked
 from autofuse.cost.scalar_calls import FLOATS, WHOLE, call_name
-from autofuse.kernel.text.dialects import C
+from autofuse.kernel.text.dialects import LANES, C
 from autofuse.kernel.text.expressions import expression
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import LIBM, Call, Expr, Sym, call
@@ -85,11 +85,12 @@ class TimedLoop:
 
     def text(self, number: int, pragma: str) -> str:
         own, made = self.source, self.value.dtype
+        value = expression(self.value, LANES if pragma else C)
         return (
             f"static __attribute__((noinline)) void loop{number}(void)\n{{\n{pragma}"
             f"  for (int64_t i = 0; i < ELEMENTS; i++) {{\n"
             f"    const {C.types[own]} x = a_{own}[i], y = b_{own}[i];\n"
-            f"    (void)x; (void)y;\n    r_{made}[i] = {expression(self.value, C)};\n  }}\n}}\n"
+            f"    (void)x; (void)y;\n    r_{made}[i] = {value};\n  }}\n}}\n"
         )
 
 

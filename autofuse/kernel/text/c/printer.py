@@ -22,7 +22,7 @@ from autofuse.kernel.text.c.dot import dot_text
 from autofuse.kernel.text.c.lanes import lanes_text
 from autofuse.kernel.text.c.pairs import pairs_text
 from autofuse.kernel.text.c.tile import tile_text
-from autofuse.kernel.text.dialects import C
+from autofuse.kernel.text.dialects import LANES, C, Dialect
 from autofuse.kernel.text.printer import Printer, signature
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit
@@ -63,7 +63,7 @@ def _grid_extents(kernel: Kernel) -> list[Expr]:
 class _CPrinter(Printer):
     """Grid iterations `first` to `last` of all segments, numbered through; lanes are SIMD loops."""
 
-    dialect = C
+    dialect: Dialect = C
 
     def lines(self) -> Iterator[str]:
         self.offset = 0
@@ -129,10 +129,13 @@ class _CPrinter(Printer):
             yield from self.block(loop.body, depth + 1, in_lane)
             yield f"{pad}}}"
             return
+        around = self.dialect
         if loop.kind is LoopKind.LANE and _vectorises(loop):
             yield f"{pad}#pragma omp simd{self._reductions(loop.folds)}"
+            self.dialect = LANES
         yield f"{pad}{self.grid_head(loop) if loop.kind is LoopKind.GRID else self.head(loop)}"
         yield from self.block(loop.body, depth + 1, in_lane or loop.kind is LoopKind.LANE)
+        self.dialect = around
         yield f"{pad}}}"
 
     def grid_head(self, loop: Loop) -> str:

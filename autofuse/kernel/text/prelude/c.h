@@ -112,13 +112,14 @@ AF_MATH1(atan) AF_MATH1(erf) AF_MATH2(pow) AF_MATH2(atan2)
 AF_FLOATS(float, f32, f)
 AF_FLOATS(double, f64, )
 
+AF_INLINE float af_rem_f32(float x, float y) { return __builtin_fmodf(x, y); }
 AF_INLINE double af_rem_f64(double x, double y) { return __builtin_fmod(x, y); }
-/* The function of C is a call that no vector passes. A quotient is at most 2^277 and each turn takes
-   50 bits of it; what is left is exact, for it is a multiple of a bit of q * b and has 25 of them.
-   The last quotient is off by one at most, to either side of 0. */
+/* The same in lanes, where a call of C's function would keep a whole loop scalar. A quotient is at
+   most 2^277 and each turn takes 50 bits of it; what is left is exact, for it is a multiple of a bit
+   of q * b and has 25 of them. The last quotient is off by one at most, to either side of 0. */
 #ifdef __FP_FAST_FMA
 #define AF_REM_TURN r = __builtin_fma(-__builtin_trunc(r * inverse), b, r);
-AF_INLINE float af_rem_f32(float x, float y)
+AF_INLINE float af_lane_rem_f32(float x, float y)
 {
   const double b = __builtin_fabs((double)y), inverse = 1.0 / b;
   double r = __builtin_fabs((double)x);
@@ -130,7 +131,7 @@ AF_INLINE float af_rem_f32(float x, float y)
   return b == __builtin_inf() && __builtin_fabsf(x) < __builtin_inff() ? x : rest;
 }
 #else
-AF_INLINE float af_rem_f32(float x, float y) { return __builtin_fmodf(x, y); }
+AF_INLINE float af_lane_rem_f32(float x, float y) { return __builtin_fmodf(x, y); }
 #endif
 
 AF_INLINE uint32_t af_mulhi_u32(uint32_t x, uint32_t y) { return (uint32_t)(((uint64_t)x * y) >> 32); }
