@@ -14,6 +14,6 @@ from benchmarks.gpu_steps import Context
 def context(out: Path, *workloads: str, clock: Any = lambda: 0.0, **steps: Any) -> Context:
     """Of a step on its own, after others found `steps`."""
     return Context(
-        out, "x.db", DEVICES["cuda"], DEFAULT_TARGET, "default", workloads, clock,
+        out, "x.db", DEVICES["cuda"], DEFAULT_TARGET, "default", workloads, (), clock,
         lambda _: None, steps, Preparation({}),
     )  # fmt: skip
