@@ -348,3 +348,12 @@ def test_equal_canonical_graphs_are_one_object() -> None:
     again = canonical(trace(program, spec((4,))))
     bodies = [v for node in found.nodes for _, v in node.attrs if isinstance(v, Graph)]
     assert found is again and len(bodies) == 2 and bodies[0] is bodies[1]
+
+
+def test_equal_graphs_keep_their_own_names() -> None:
+    graph = trace(lambda x: {"y": x + 1.0}, spec((4,)))
+    other = replace(
+        graph, nodes=tuple(replace(n, name="z") if n.op == "input" else n for n in graph.nodes)
+    )
+    assert canonical(graph) == canonical(other)
+    assert canonical(other)[0].name == "z" != canonical(graph)[0].name

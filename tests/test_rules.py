@@ -41,7 +41,7 @@ class RulesJob(SlowBench):
         self.baselines: dict[str, Measurement] = {}
         self.plans: dict[str, FusionPlan] = {}
         self.measured: list[str] = []
-        self.evaluator = SimpleNamespace(start=lambda first: None)
+        self.evaluator = SimpleNamespace(start=lambda first, until_s: None)
         self.stored: dict[str, Measurement] = {}
         self.budget = cast(Any, self)
 

@@ -48,11 +48,17 @@ def canonical(graph: Graph) -> Graph:
         renamed[i] = merged[key]
     outputs = tuple(Value(renamed[v.node], v.index) for v in graph.outputs)
     found = Graph(tuple(nodes), tuple(range(len(graph.inputs))), outputs, graph.output_names)
-    return _same(found, graph.output_names)
+    return _same(found, _names(found))
+
+
+def _names(graph: Graph) -> tuple[Any, ...]:
+    """What equal graphs may differ in."""
+    bodies = (v for node in graph.nodes for _, v in node.attrs if isinstance(v, Graph))
+    return graph.output_names, tuple(n.name for n in graph.nodes), tuple(map(_names, bodies))
 
 
 @lru_cache(maxsize=256)
-def _same(graph: Graph, names: tuple[str, ...]) -> Graph:
+def _same(graph: Graph, names: tuple[Any, ...]) -> Graph:
     """One object for equal graphs of equal names: graphs key caches, and to compare two of them
     node by node at every look-up took a third of planning a program with equal loops."""
     return graph

@@ -186,19 +186,23 @@ class Evaluator:
             return replace(record, timing=None, failure=reply.failure, max_rel_error=None)
         return None
 
-    def start(self, first: Candidate | None = None) -> None:
+    def start(self, first: Candidate | None = None, until_s: float = math.inf) -> Failure | None:
         """Work out the reference, unless that is done: no candidate is charged for it. `first` is
-        built before: it is what serves if the reference is late. Raises LateReferenceError."""
+        built before, until `until_s` of the budget: it is what serves if the reference is late; and
+        why it was not. Raises LateReferenceError."""
         if self.worker.starts:
-            return
+            return None
+        failure = None
         if first is not None:
-            built = build(self.backend, self.graph, first, self.budget.room_s)
+            built = build(self.backend, self.graph, first, self._room_s(until_s))
             self.spent += built.cost
+            failure = built.failure
         begun = time.perf_counter()
         try:
             self.worker.start()
         finally:
             self.spent += Cost(measure=time.perf_counter() - begun)
+        return failure
 
     def prepare(self, candidates: Sequence[Candidate]) -> float:
         """Build candidates side by side, while nothing is timed: a kernel alone would keep one

@@ -197,10 +197,17 @@ class _Runs:
 
     def _measured(self, candidate: Candidate) -> Measurement | None:
         """None where there is no time."""
-        self.job.evaluator.start(candidate)
-        others = {self.candidates[n].digest for n in self.order} - {candidate.digest}
-        until = _until_s(self.job, self.found, self.until_s, bool(others - self._cut_short))
+        if (until := self._until_s(candidate)) is None:
+            return None
+        late = self.job.evaluator.start(candidate, until)
+        if late is not None and late.blame is Blame.MACHINE:  # to build it again takes as long
+            return self.job.evaluator.unmeasured(candidate, late, "baseline")
+        until = self._until_s(candidate)  # the reference has taken its time
         return None if until is None else self.job.measure_now(candidate, "baseline", until)
+
+    def _until_s(self, candidate: Candidate) -> float | None:
+        others = {self.candidates[n].digest for n in self.order} - {candidate.digest}
+        return _until_s(self.job, self.found, self.until_s, bool(others - self._cut_short))
 
     def _note_cut_short(self, candidate: Candidate, failure: Failure) -> None:
         if failure.kind is FailureKind.COMPILE and not self.found and not self._turned:
