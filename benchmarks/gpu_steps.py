@@ -163,10 +163,10 @@ def tune_zoo(context: Context, seconds: float) -> Iterator[Data]:
     ratios = [best_rule(one) for one in found.values()]
     mean = geomean([ratio for ratio in ratios if ratio is not None])
     yield {"workloads": found, "geomean_best_rule_over_best": mean}
-    _require_all(context.workloads, found)
+    require_all(context.workloads, found)
 
 
-def _require_all(names: Sequence[str], found: Mapping[str, Any]) -> None:
+def require_all(names: Sequence[str], found: Mapping[str, Any]) -> None:
     """A step that left something out is not done: a later run goes on with it."""
     left, failed = _left(names, found), [n for n, one in found.items() if "error" in one]
     if left or failed:
@@ -194,7 +194,7 @@ def bandwidth(context: Context, seconds: float) -> Iterator[Data]:
             copied_us = copy_us(device, moved_bytes(graph))
         found[name] = {"sizes": sizes, **moved(graph, result, copied_us)}
         yield {"workloads": found}
-    _require_all(tuple(LARGE), found)
+    require_all(tuple(LARGE), found)
 
 
 def moved_bytes(graph: Graph) -> int:

@@ -13,7 +13,8 @@ import pytest
 
 from autofuse.backends.base import LaunchError
 from autofuse.plan.parameters import MMA
-from benchmarks import gpu_children, gpu_smoke
+from autofuse.records import WRONG
+from benchmarks import gpu_smoke
 from benchmarks.dry import dry_run
 from benchmarks.gpu_check import CheckOptions, gpu_check
 from benchmarks.gpu_classes import PROGRAMS, SmokeCase, smoke_cases
@@ -74,21 +75,27 @@ def test_what_is_right_and_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> Non
             path.write_text(path.read_text().replace("+ 1.5f", "+ 1.0f"))
 
 
+@pytest.mark.parametrize("told", ["raised", "a verdict"])
 def test_a_fault_of_the_device_ends_the_process_that_had_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whoever is blamed for an illegal address, the context is of no use any more."""
+    said = "an illegal address was accessed"
+
     def breaks(kind: Any, case: SmokeCase, build: Any) -> dict[str, Any]:
-        raise LaunchError("an illegal address was accessed")
+        if told == "raised":
+            raise LaunchError(said)
+        return {"state": WRONG, "error": said}
 
     monkeypatch.setattr(gpu_smoke, "run_case", breaks)
     names = [one.name for one in cases(PROGRAM)]
-    asked, told = tmp_path / "asked", tmp_path / "told"
+    asked, verdicts = tmp_path / "asked", tmp_path / "told"
     asked.write_text(json.dumps(names))
-    given = {"device": "cuda-emulated", "size": "small", "asked": asked, "told": told}
+    given = {"device": "cuda-emulated", "size": "small", "asked": asked, "told": verdicts}
     code = gpu_smoke.main([text for n, v in given.items() for text in (f"--{n}", str(v))])
-    rows = [json.loads(line) for line in told.read_text().splitlines()]
+    rows = [json.loads(line) for line in verdicts.read_text().splitlines()]
     assert code == BROKEN and [row["name"] for row in rows] == [names[0]] * 2
-    assert rows[1]["found"]["error"].endswith("an illegal address was accessed")
+    assert rows[1]["found"]["error"].endswith(said)
 
 
 class Children:
@@ -132,12 +139,12 @@ class Children:
         return [one.name for one in cases(PROGRAM)].index(name)
 
     def tell(self, rows: list[dict[str, Any]]) -> None:
-        (self.out / "smoke.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        (self.out / "smoke.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: dict[int, Any]) -> Any:
     children = Children(tmp_path, faults)
-    monkeypatch.setattr(gpu_children, "follow", children.follow)
+    monkeypatch.setattr(gpu_smoke, "follow", children.follow)
     monkeypatch.setattr(gpu_smoke._Watch, "__init__", _on(children))
     options = CheckOptions(
         tmp_path, 300.0, ("smoke", "facts"), device="cuda-emulated", programs=(PROGRAM,)
@@ -165,7 +172,7 @@ def test_what_hangs_and_what_dies_is_named_and_the_others_are_tried(
     assert "hung" in errors[0] and "code -11" in errors[1] and errors[2] == "planted"
     assert not any(errors[3:]) and own["right"] == len(names) - 3 and not own["stop"]
     assert [len(asked) for asked in children.asked] == [len(names) - k for k in range(4)]
-    assert own["state"] == "failed" and "not right" in own["error"]
+    assert own["state"] == "failed" and "failed: " in own["error"]
     text = page(found)
     assert "hung" in text and "code -11" in text and f"{len(names) - 3} of {len(names)}" in text
     again, later = checked(tmp_path, monkeypatch, {})

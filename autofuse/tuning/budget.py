@@ -15,7 +15,8 @@ OVERRUN = 0.1
 FINAL_SHARE, FINAL_S = 0.15, 8.0
 # Seconds in which a process that measures can start and read a reference back on a busy machine.
 LEAST_SETUP_S = 10.0
-# The share of the budget that baselines may take, and planning what serves an untuned program.
+# The share of the budget that baselines may take, and of what is left of it that planning what
+# serves an untuned program may take.
 BASELINE_SHARE, UNTUNED_SHARE = 1 / 3, 0.4
 # Shares of the time that is left to the search when each begins: enumerating candidates, naming
 # them, and solving, which begins anew with every measurement. Together they are a third before a
