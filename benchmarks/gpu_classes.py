@@ -4,6 +4,7 @@ tried without being named here."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +19,11 @@ from autofuse.simplify import normal_form
 from autofuse.tuning.plans import fused_candidate
 from autofuse.tuning.search.launches import LaunchProblem, parameter_of
 
+Settings = Mapping[str, Setting]
 Operands = tuple[tuple[tuple[int, ...], str], ...]
 # Settings of which every option is another class of kernels; of others the first few are tried.
-_WHOLE, _OPTIONS = (MMA.name, IMPL.name, MAPS.name), 2
+_OPENING = (IMPL.name, MMA.name)
+_WHOLE, _OPTIONS = (*_OPENING, MAPS.name), 2
 
 
 @dataclass(frozen=True)
@@ -136,36 +139,53 @@ def smoke_cases(kind: DeviceKind, size: str, names: tuple[str, ...] = ()) -> Ite
 def _changed(kind: DeviceKind, case: SmokeCase) -> Iterator[SmokeCase]:
     plain = case.candidate
     for at, group in enumerate(plain.plan.groups):
-        if group.body is not None:
-            continue
-        seen = {plain.launches[at]}
-        problem = LaunchProblem(case.graph, group, kind.space)
-        for question, option in _alternatives(problem):
-            launch = _launch(problem, question, option)
+        if group.body is None:
+            for text, launch in neighbours(LaunchProblem(case.graph, group, kind.space)):
+                launches = (*plain.launches[:at], launch, *plain.launches[at + 1 :])
+                name = f"{case.name}/{at}/{text}"
+                yield SmokeCase(name, case.graph, Candidate(plain.plan, launches, plain.origin))
+
+
+def neighbours(problem: LaunchProblem) -> Iterator[tuple[str, LaunchConfig]]:
+    """Launches that differ from the default in one setting, each once and with that as its text.
+    Who computes a product, and by which instructions, opens questions of its own: each answer has
+    neighbours too."""
+    default: Settings = {}
+    seen = {_launch(problem, default)}
+    around = deque([default])
+    while around:
+        fixed = around.popleft()
+        for question, option in _alternatives(problem, fixed):
+            changed = {**fixed, question: option}
+            launch = _launch(problem, changed)
             if launch in seen:
                 continue
             seen.add(launch)
-            launches = (*plain.launches[:at], launch, *plain.launches[at + 1 :])
-            name = f"{case.name}/{at}/{parameter_of(question)}={option}"
-            yield SmokeCase(name, case.graph, Candidate(plain.plan, launches, plain.origin))
+            yield ",".join(f"{parameter_of(q)}={o}" for q, o in changed.items()), launch
+            if parameter_of(question) in _OPENING:
+                around.append(changed)
 
 
-def _launch(problem: LaunchProblem, question: str, option: Setting) -> LaunchConfig:
-    """The default but for one setting."""
+def _launch(problem: LaunchProblem, fixed: Settings) -> LaunchConfig:
+    """The default but for what is fixed."""
 
     def choose(name: str, options: tuple[Setting, ...]) -> Setting:
-        return option if name == question else options[0]
+        return fixed.get(name, options[0])
 
     return problem.space.choose(problem.graph, problem.group, choose, "k")
 
 
-def _alternatives(problem: LaunchProblem) -> list[tuple[str, Setting]]:
-    """Questions of the launch space with an option that is not its default."""
+def _alternatives(problem: LaunchProblem, fixed: Settings) -> list[tuple[str, Setting]]:
+    """Questions of the launch space that are not answered yet, with an option that is not their
+    default."""
     found: list[tuple[str, Setting]] = []
 
     def first(name: str, options: tuple[Setting, ...]) -> Setting:
+        if name in fixed:
+            return fixed[name]
         whole = parameter_of(name) in _WHOLE
-        found.extend((name, o) for o in options[1 : None if whole else 1 + _OPTIONS])
+        few = 1 if fixed else _OPTIONS
+        found.extend((name, o) for o in options[1 : None if whole else 1 + few])
         return options[0]
 
     problem.propose(first)

@@ -14,12 +14,13 @@ import pytest
 from autofuse.backends.base import LaunchError
 from autofuse.plan.parameters import MMA
 from autofuse.records import WRONG
-from benchmarks import gpu_smoke
+from benchmarks import gpu_cases, gpu_smoke
 from benchmarks.dry import dry_run
+from benchmarks.gpu_cases import BROKEN
 from benchmarks.gpu_check import CheckOptions, gpu_check
 from benchmarks.gpu_classes import PROGRAMS, SmokeCase, smoke_cases
 from benchmarks.gpu_page import page
-from benchmarks.gpu_smoke import BROKEN, LIMIT_S, built_case, run_case
+from benchmarks.gpu_smoke import LIMIT_S, built_case, run_case
 
 PROGRAM = "elements"
 
@@ -144,8 +145,8 @@ class Children:
 
 def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: dict[int, Any]) -> Any:
     children = Children(tmp_path, faults)
-    monkeypatch.setattr(gpu_smoke, "follow", children.follow)
-    monkeypatch.setattr(gpu_smoke._Watch, "__init__", _on(children))
+    monkeypatch.setattr(gpu_cases, "follow", children.follow)
+    monkeypatch.setattr(gpu_cases.Watch, "__init__", _on(children))
     options = CheckOptions(
         tmp_path, 300.0, ("smoke", "facts"), device="cuda-emulated", programs=(PROGRAM,)
     )
@@ -153,10 +154,10 @@ def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: dict[int, A
 
 
 def _on(children: Children) -> Any:
-    begin = gpu_smoke._Watch.__init__
+    begin = gpu_cases.Watch.__init__
 
-    def begun(self: Any, context: Any) -> None:
-        begin(self, replace(context, clock=children.clock))
+    def begun(self: Any, step: Any, context: Any) -> None:
+        begin(self, step, replace(context, clock=children.clock))
 
     return begun
 

@@ -27,6 +27,11 @@ def expression(expr: Expr, dialect: Dialect) -> str:
     return _small(expr) or _print(expr, dialect)[0]
 
 
+def operand(expr: Expr, dialect: Dialect) -> str:
+    """The text of an expression that text around it adds to or compares."""
+    return _small(expr) or _wrap(expr, dialect, INFIX["add"][1])
+
+
 def _small(expr: Expr) -> str | None:
     """An i64 literal without its suffix, where something else makes it 64 bits wide."""
     if isinstance(expr, Lit) and expr.dtype is DType.I64 and -(2**31) < expr.value < 2**31:

@@ -18,7 +18,7 @@ from autofuse.kernel.ir.types import (
     Var,
 )
 from autofuse.kernel.text.dialects import Dialect
-from autofuse.kernel.text.expressions import expression
+from autofuse.kernel.text.expressions import expression, operand
 from autofuse.ops.scalar import Expr
 
 
@@ -43,6 +43,9 @@ class Printer:
 
     def text(self, expr: Expr) -> str:
         return expression(expr, self.dialect)
+
+    def operand(self, expr: Expr) -> str:
+        return operand(expr, self.dialect)
 
     def block(self, body: tuple[Stmt, ...], depth: int, in_lane: bool) -> Iterator[str]:
         for stmt in body:
@@ -79,8 +82,9 @@ class Printer:
 
     def condition(self, loop: Loop) -> str:
         """What holds before each iteration."""
-        extent = self.text(loop.extent)
-        return extent if loop.kind is LoopKind.WHILE else f"{loop.var.name} < {extent}"
+        if loop.kind is LoopKind.WHILE:
+            return self.text(loop.extent)
+        return f"{loop.var.name} < {self.operand(loop.extent)}"
 
     def guard(self, buffer: str, in_lane: bool) -> str:
         return ""

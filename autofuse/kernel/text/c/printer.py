@@ -98,13 +98,13 @@ class _CPrinter(Printer):
         if isinstance(stmt, TileProduct):
             width = VECTOR_BITS.of(LaunchConfig(self.kernel.facts)) // 8
             if stmt.lanes:
-                lines = lanes_text(stmt, self.text)
+                lines = lanes_text(stmt, self.operand)
             elif stmt.mma == AMX_MMA:
-                lines = amx_text(stmt, self.text)
+                lines = amx_text(stmt, self.operand)
             elif stmt.dtype is DType.BF16:
-                lines = pairs_text(stmt, self.text, width)
+                lines = pairs_text(stmt, self.operand, width)
             else:
-                lines = (dot_text if stmt.is_dot else tile_text)(stmt, self.text, width)
+                lines = (dot_text if stmt.is_dot else tile_text)(stmt, self.operand, width)
             yield from ("  " * depth + line for line in lines)
         elif isinstance(stmt, Transpose):
             places = (f"{p.buffer} + {self.text(p.start)}, {p.outer // p.inner}"

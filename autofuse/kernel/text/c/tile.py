@@ -119,7 +119,7 @@ def _taps(
     lefts = places if ways.across else [f"*({place})" for place in places]
     yield from _terms(stmt, lefts, "tw", element, parts, text)
     yield from ["  }"] * (ways.needed != ALWAYS)
-    yield f"  tw += {text(stmt.extent)} * {stmt.right.outer};"
+    yield f"  tw += ({text(stmt.extent)}) * {stmt.right.outer};"
     yield from ("  }" for _ in ways.taps)
 
 

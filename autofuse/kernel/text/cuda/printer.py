@@ -212,9 +212,9 @@ class _CudaPrinter(PartPrinter):
             case TileProduct():
                 yield from (pad + line for line in self.product(stmt))
             case Join():
-                yield from (pad + line for line in join_text(stmt, self.text, self.team))
+                yield from (pad + line for line in join_text(stmt, self.operand, self.team))
             case Collective():
-                together = FragmentText(self.text, self.team, self.outside, self.wide, self.own)
+                together = FragmentText(self.operand, self.team, self.outside, self.wide, self.own)
                 yield from (pad + line for line in together.lines(stmt))
             case StoreVector(buffer, index, values):
                 kind = f"af_{values[0].dtype}x{len(values)}"
@@ -226,7 +226,7 @@ class _CudaPrinter(PartPrinter):
 
     def product(self, stmt: TileProduct) -> Iterator[str]:
         """A tile, by tensor cores or not."""
-        given = (self.text, self.team, self.outside, self.wide)
+        given = (self.operand, self.team, self.outside, self.wide)
         if not stmt.mma:
             return tile_text(stmt, *given)
         if stmt.alone:
@@ -352,7 +352,7 @@ class _CudaPrinter(PartPrinter):
         if not exact or reads(loop.body, v):
             yield f"{pad}  const {kind} {v} = {place};"
         if not exact:
-            yield f"{pad}  if ({v} < {self.text(loop.extent)}) {{"
+            yield f"{pad}  if ({v} < {self.operand(loop.extent)}) {{"
         yield from self.block(loop.body, depth + (1 if exact else 2), True)
         if not exact:
             yield f"{pad}  }}"
@@ -367,7 +367,7 @@ class _CudaPrinter(PartPrinter):
             yield f"{pad}{self.head(loop, f'threadIdx.x / {WARP}', str(own.warps))}"
         else:
             # Threads beyond the last column repeat it: they must meet the others.
-            extent, place = self.text(loop.extent), f"{v}_n + threadIdx.x % {WARP}"
+            extent, place = self.operand(loop.extent), f"{v}_n + threadIdx.x % {WARP}"
             yield f"{pad}for ({kind} {v}_n = 0; {v}_n < {extent}; {v}_n += {WARP}) {{"
             known = isinstance(loop.extent, Lit) and extent_of(loop) % WARP == 0
             kinds = "i32" if loop.var.dtype is DType.I32 else "i64"

@@ -51,7 +51,7 @@ class _Tile:
         yield "{"
         yield f"  const int32_t tx = {team.place} % {own.across}, ty = {team.place} / {own.across};"
         for name, panel in (("ta", stmt.left), ("tb", stmt.right), ("tc", stmt.target)):
-            yield f"  const auto {name} = {panel.buffer} + ({self.text(panel.start)});"
+            yield f"  const auto {name} = {panel.buffer} + {self.text(panel.start)};"
         yield f"  {self.element} sums[{own.rows}][{own.columns}];"
         yield from self.elements(self.start)
         if self.stage is None:
@@ -194,7 +194,7 @@ class _Tile:
     def staged(self, stage: Stage) -> Iterator[str]:
         """Runs of terms, fetched by all and then multiplied."""
         stmt, sync = self.stmt, self.team.sync
-        extent, run = f"({self.text(stmt.extent)})", stage.terms
+        extent, run = self.text(stmt.extent), stage.terms
         whole = isinstance(stmt.extent, Lit) and int(stmt.extent.value) % run == 0
         if stage.left:
             yield f"  const auto sa = {stmt.stage} + 0;"
