@@ -36,8 +36,11 @@ class Program:
     sizes: tuple[int, ...]
     small: tuple[int, ...]
 
+    def at(self, size: str) -> tuple[int, ...]:
+        return self.small if size == "small" else self.sizes
+
     def graph(self, size: str) -> Graph:
-        given = self.operands(*(self.small if size == "small" else self.sizes))
+        given = self.operands(*self.at(size))
         return normal_form(trace(self.function, *(spec(shape, dtype) for shape, dtype in given)))
 
 
@@ -125,11 +128,17 @@ PROGRAMS: Mapping[str, Program] = {
 
 
 def smoke_cases(kind: DeviceKind, size: str, names: tuple[str, ...] = ()) -> Iterator[SmokeCase]:
-    """The cases of these programs (none: all) on a device, defaults of all programs first: equal
-    launches once."""
+    """The cases of these programs (none: all) of `PROGRAMS`."""
+    return program_cases(kind, size, {name: PROGRAMS[name] for name in names or PROGRAMS})
+
+
+def program_cases(
+    kind: DeviceKind, size: str, programs: Mapping[str, Program]
+) -> Iterator[SmokeCase]:
+    """Plans of these programs on a device, defaults of all of them first: equal launches once."""
     later: list[SmokeCase] = []
-    for name in names or tuple(PROGRAMS):
-        graph = PROGRAMS[name].graph(size)
+    for name, program in programs.items():
+        graph = program.graph(size)
         plain = fused_candidate(graph, kind.space)
         yield SmokeCase(f"{name}/default", graph, plain)
         later += _changed(kind, SmokeCase(name, graph, plain))

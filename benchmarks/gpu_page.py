@@ -45,8 +45,8 @@ def _section(name: str, step: Data) -> str:
     if "error" in step:
         state += tag("p", words(step["error"]), class_="bad")
     makers: Mapping[str, Callable[[Data], str]] = {
-        "facts": _facts, "smoke": _smoke, "tests": _tests, "tune": _tuning, "bandwidth": _bandwidth,
-        "cartpole": _cartpole, "peers": _peers,
+        "facts": _facts, "smoke": _smoke, "tests": _tests, "headline": _headline, "tune": _tuning,
+        "bandwidth": _bandwidth, "cartpole": _cartpole, "peers": _peers,
     }  # fmt: skip
     body = makers[name](step) if name in makers else ""
     return tag("h2", words(str(step.get("title", name)))) + state + body
@@ -137,6 +137,23 @@ def _tests(step: Data) -> str:
         tag("p", words(name), class_="bad") for name in step["failed"]
     )
     return text + (tag("pre", words(step["tail"])) if step.get("tail") else "")
+
+
+def _headline(step: Data) -> str:
+    """Each program's times, the fastest first, with teraflops a second."""
+    parts = []
+    for name, one in step.get("cases", {}).items():
+        rows = [["", "time", "quarters", "TFLOP/s", "relative error"]]
+        times: Mapping[str, Data] = one.get("times", {})
+        for label, time in sorted(times.items(), key=lambda item: float(item[1]["us"])):
+            rate, us = one["flops"] / time["us"] * 1e-6, time["us"]
+            quarters = f"{time_text(time['q1_us'])} to {time_text(time['q3_us'])}"
+            off = f"{one['errors'][label]:.2g}"
+            rows.append([label, time_text(us), quarters, f"{rate:,.1f}", off])
+        rows += [[label, f"!{why}"] for label, why in one.get("failed", {}).items()]
+        rows += [["", f"!{one['error']}"]] if "error" in one else []
+        parts += [tag("h3", words(name)), table(rows)]
+    return "".join(parts)
 
 
 def _tuning(step: Data) -> str:

@@ -194,12 +194,8 @@ class Torch:
     """torch.compile with TorchInductor, in one of its modes."""
 
     def __init__(self, name: str, mode: str, stream: Any) -> None:
-        require("torch")
-        self.torch: Any = import_module("torch")
-        if not self.torch.cuda.is_available():
-            raise BenchError("this PyTorch has no CUDA")
-        self.name, self.mode = name, mode
-        self.stream = self.torch.cuda.ExternalStream(stream.ptr)
+        self.name, self.mode, self.stream = name, mode, stream
+        self.torch = torch_on(stream)
 
     def prepare(self, workload: BenchWorkload, arrays: Sequence[Any]) -> CudaReady:
         from autofuse.peers import programs_torch
@@ -209,7 +205,7 @@ class Torch:
         # It says that caches are off, which is what was asked for.
         warnings.filterwarnings("ignore", module="torch._dynamo.pgo")
         torch._dynamo.reset()  # one workload's recompilations do not count against the next
-        torch.cuda.set_stream(self.stream)
+        torch_on(self.stream)
         compiled = partial(programs_torch.compiled, mode=self.mode)
         program = zoo_program(partial(programs_torch.program, compiled=compiled), workload)
         if program is None:
@@ -225,25 +221,36 @@ class Torch:
             torch.cuda.synchronize()
 
         return CudaReady(
-            lambda mode: call if mode == "eager" else self._captured(call),
+            lambda mode: call if mode == "eager" else captured(torch, call),
             lambda results: tuple(r.cpu().numpy() for r in results),
             first_call(waited),
         )
 
-    def _captured(self, call: Issue) -> Issue:
-        torch = self.torch
-        for _ in range(WARM_UPS):
-            call()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            results = call()
 
-        def replay() -> Any:
-            graph.replay()
-            return results
+def torch_on(stream: Any) -> Any:
+    """PyTorch, whose current stream is `stream` from now on. Raises BenchError without its CUDA."""
+    require("torch")
+    torch: Any = import_module("torch")
+    if not torch.cuda.is_available():
+        raise BenchError("this PyTorch has no CUDA")
+    torch.cuda.set_stream(torch.cuda.ExternalStream(stream.ptr))
+    return torch
 
-        return replay
+
+def captured(torch: Any, call: Issue) -> Issue:
+    """Replays of a graph of `call`, which has run before as often as its compilers may ask."""
+    for _ in range(WARM_UPS):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = call()
+
+    def replay() -> Any:
+        graph.replay()
+        return results
+
+    return replay
 
 
 class CuPy:

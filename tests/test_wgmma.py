@@ -78,8 +78,15 @@ TAILS: tuple[dict[str, Setting], ...] = (
     {"tail": 4, "wave": 64},
     {"tail": 4, "wave": 5, "grid": "stride"},
     {"tail": 2, "wave": 7, "mma": HALF_MMA, "threads": 64, "micro": "32x64", "row_block": 32},
-    {"tail": 2, "wave": 8, "mma": NO_MMA, "threads": 64, "micro": "32x32", "row_block": 32,
-     "column_block": 32},
+    {
+        "tail": 2,
+        "wave": 8,
+        "mma": NO_MMA,
+        "threads": 64,
+        "micro": "32x32",
+        "row_block": 32,
+        "column_block": 32,
+    },
 )
 
 
