@@ -27,7 +27,7 @@ from autofuse.measure.truth.references import Preparation
 from autofuse.measure.workload import Workload
 from autofuse.peers.types import BenchError
 from autofuse.zoo import ZOO
-from benchmarks import gpu_children, gpu_headline, gpu_smoke, gpu_steps
+from benchmarks import gpu_children, gpu_headline, gpu_sanitize, gpu_smoke, gpu_steps
 from benchmarks.dry import CUDA_KINDS, DRY, TARGET, measured
 from benchmarks.gpu_classes import PROGRAMS
 from benchmarks.gpu_page import page
@@ -66,6 +66,7 @@ class Stage:
 STAGES: Mapping[str, Stage] = {
     "facts": Stage(gpu_steps.facts, 1.0, "The device and its peaks"),
     "smoke": Stage(gpu_smoke.smoke, 4.0, "One kernel of each class"),
+    "sanitize": Stage(gpu_sanitize.sanitize, 4.0, "Classes under compute-sanitizer"),
     "tests": Stage(gpu_children.tests, 4.0, "Tests that need a GPU"),
     "headline": Stage(gpu_headline.headline, 6.0, "Products and attention against libraries"),
     "bandwidth": Stage(

@@ -155,6 +155,15 @@ def _changed(kind: DeviceKind, case: SmokeCase) -> Iterator[SmokeCase]:
                 yield SmokeCase(name, case.graph, Candidate(plain.plan, launches, plain.origin))
 
 
+def is_class(name: str) -> bool:
+    """Whether the case of this name differs from a default in what makes another class, or in
+    nothing."""
+    settings = name.rpartition("/")[2]
+    return settings == "default" or all(
+        setting.partition("=")[0] in _WHOLE for setting in settings.split(",")
+    )
+
+
 def neighbours(problem: LaunchProblem) -> Iterator[tuple[str, LaunchConfig]]:
     """Launches that differ from the default in one setting, each once and with that as its text.
     Who computes a product, and by which instructions, opens questions of its own: each answer has

@@ -45,7 +45,8 @@ def _section(name: str, step: Data) -> str:
     if "error" in step:
         state += tag("p", words(step["error"]), class_="bad")
     makers: Mapping[str, Callable[[Data], str]] = {
-        "facts": _facts, "smoke": _smoke, "tests": _tests, "headline": _headline, "tune": _tuning,
+        "facts": _facts, "smoke": _smoke, "sanitize": _sanitize, "tests": _tests,
+        "headline": _headline, "tune": _tuning,
         "bandwidth": _bandwidth, "cartpole": _cartpole, "peers": _peers,
     }  # fmt: skip
     body = makers[name](step) if name in makers else ""
@@ -127,6 +128,16 @@ def _smoke(step: Data) -> str:
     )
     asked = tag("p", words(f"{step.get('right', 0)} of {step.get('asked', 0)} are right"))
     return asked + table(rows) + "".join(said)
+
+
+def _sanitize(step: Data) -> str:
+    rows = [["check", "cases", "found"]]
+    checks: Mapping[str, Data] = step.get("checks", {})
+    for name, one in checks.items():
+        said = f"!{one['error']}" if "error" in one else str(one["found"])
+        rows.append([name, f"{one['tried']} of {one['asked']}", said])
+    tails = (tag("pre", words(one["tail"])) for one in checks.values() if one.get("tail"))
+    return table(rows) + "".join(tails)
 
 
 def _tests(step: Data) -> str:
