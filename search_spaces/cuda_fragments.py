@@ -18,6 +18,7 @@ from autofuse.plan.parameters import (
     HALF_MMA,
     MMA,
     NO_MMA,
+    PINGPONG,
     ROW_BLOCK,
     SPLIT,
     STAGES,
@@ -30,7 +31,7 @@ from search_spaces.cuda_tiles import Fits
 from search_spaces.tile_facts import TILE_PARAMETERS, TileFacts
 
 # The parameters that are decided here.
-DECIDED = TILE_PARAMETERS | {BLOCK_THREADS.name, VECTOR.name, STAGES.name}
+DECIDED = TILE_PARAMETERS | {BLOCK_THREADS.name, VECTOR.name, STAGES.name, PINGPONG.name}
 # Sums of a thread that leave it registers enough for all else: of 255, NVRTC 13 took 225 to 255
 # with up to 192 of them. Where the last block of columns has fewer, and asks for each whether it is
 # there, more than 160 spilled up to 80 bytes: those are offered last.
@@ -68,6 +69,8 @@ def fragment_options(
         return ()
     if not made.get(FRAGMENTS.name) or name not in DECIDED:
         return None
+    if name == PINGPONG.name:
+        return _turns(facts, made)
     settings = _settings(facts, limits, made)
     if name == BLOCK_THREADS.name:
         return tuple(dict.fromkeys(threads for threads, _, _ in settings))
@@ -81,6 +84,12 @@ def fragment_options(
     if name == STAGES.name:
         return _rings(facts, limits, made, own, fits)
     return _splits(facts, limits.sms, made) if name == SPLIT.name else ()
+
+
+def _turns(facts: TileFacts, made: Mapping[str, Setting]) -> tuple[Setting, ...]:
+    """Whether two warpgroups take turns at their products."""
+    two = made.get(MMA.name) == GROUP_MMA and made.get(BLOCK_THREADS.name) == GROUP_THREADS[-1]
+    return (False, True) if two and facts.sources == len(facts.folded) == 1 else ()
 
 
 def _rings(

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 from autofuse.graph.types import Graph
-from autofuse.kernel.cuda.shape import takes_turns
+from autofuse.kernel.cuda.shape import has_fragment_turns, takes_turns
 from autofuse.kernel.cuda.wgmma import GROUP, ROWS
 from autofuse.kernel.ir.emit import LoweringError
 from autofuse.kernel.ir.instructions import FACTORS, by_group
+from autofuse.kernel.ir.types import Kernel
 from autofuse.kernel.launching import shared_bytes
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.render import shaped_cuda
@@ -107,9 +108,13 @@ def _scratch(group: Graph, launch: LaunchConfig) -> int | None:
         kernel = lower(group, launch)
     except LoweringError:
         return None
-    if PINGPONG.of(launch) and not takes_turns(shaped_cuda(kernel)):
+    if PINGPONG.of(launch) and not _turning(shaped_cuda(kernel)):
         return None
     return shared_bytes(kernel)
+
+
+def _turning(kernel: Kernel) -> bool:
+    return takes_turns(kernel) or has_fragment_turns(kernel)
 
 
 def tile_options(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from autofuse.backends.cuda.build import build_flags
@@ -12,7 +14,9 @@ from autofuse.kernel.cuda.wgmma import GATHERING, GroupFactor, registers
 from autofuse.kernel.ir.emit import LoweringError
 from autofuse.kernel.ir.types import Panel
 from autofuse.ops import index as ix
-from autofuse.plan.parameters import FRAGMENTS, GROUP_MMA, HALF_MMA, MMA, Setting
+from autofuse.plan.parameters import FRAGMENTS, GROUP_MMA, HALF_MMA, MMA, PINGPONG, Setting
+from autofuse.plan.types import LaunchConfig
+from autofuse.tuning.search.launches import parameter_of
 from search_spaces import CudaLaunchSpace
 from tests.support.emulation import OneKernel, library_of, one_kernel
 from tests.support.fragment_cases import drawn_groups, in_registers, rows_program
@@ -108,6 +112,64 @@ def test_planted_faults_of_a_long_ring_are_seen() -> None:
     all_are_seen(one, faults, lambda library, kernel: error_of(library, kernel)[0] < 2e-2)
 
 
+TAKE, PASS = (
+    "af_await(af_turn + threadIdx.x / 128, af_mine), af_mine ^= 1u;",
+    "if (threadIdx.x % 32 == 0) af_arrive(af_turn + (threadIdx.x / 128 ^ 1));",
+)
+
+
+def test_planted_faults_of_groups_that_take_turns_are_seen() -> None:
+    """An order that nobody keeps is slow, not wrong: what is lost are places, sums and turns."""
+    late = "if (af_late && threadIdx.x % 32 == 0) af_arrive(af_empty + af_late - 1);"
+    faults = {
+        "nobody_begins": ("af_mine = threadIdx.x < 128;", "af_mine = 0;"),
+        "no_turn_passed_on": (PASS, ""),
+        "a_turn_taken_twice": ("if (!af_late) af_await", "af_await"),
+        "no_place_given_back_later": (late, ""),
+        "the_place_of_another": ("af_empty + af_late - 1", "af_empty + af_slot"),
+        "nothing_is_late": ("af_late = af_slot + 1;", ""),
+        "no_fence": ("af_group_fence();", ""),
+        "the_last_product_not_waited_for": (
+            f"{PASS}\n          af_group_await(0);\n          af_keep_sums(sums0);",
+            f"{PASS}\n          af_keep_sums(sums0);",
+        ),
+    }
+    one = by_groups("attention", (72, 136, 72, 72), pingpong=True)
+    assert (
+        one.unit.source.text.count(TAKE) == 4
+    )  # of blocks whose columns are all there, and of others
+    all_are_seen(one, faults, lambda library, kernel: error_of(library, kernel)[0] < 2e-2)
+
+
+def test_who_takes_turns_is_right() -> None:
+    cases = [
+        by_groups("attention", (300, 200, 128, 128), pingpong=True, column_block=128, stages=2),
+        by_groups("causal", (200, 300, 64, 64), pingpong=True, stages=4, grid="stride"),
+        by_groups("window", (130, 200, 64, 96), pingpong=True),
+    ]
+    library = library_of(cases)
+    for one in cases:
+        assert error_of(library, one)[0] < 2e-2
+
+
+def test_turns_are_offered_to_two_groups_with_one_product_before_the_other() -> None:
+    space = CudaLaunchSpace(TARGETS["H100"])
+    for name, offered in (("attention", True), ("causal", True), ("sums of a row", False)):
+        graph = rows_program(name, (16384, 4096, 128, 128))
+        asked = dict[str, tuple[Setting, ...]]()
+
+        def first(
+            name: str, options: tuple[Setting, ...], asked: dict[str, Any] = asked
+        ) -> Setting:
+            asked[parameter_of(name)] = options
+            return GROUP_MMA if GROUP_MMA in options else options[0]
+
+        space.choose(graph, whole(graph), first, "k")
+        assert (PINGPONG.name in asked) == offered, name
+    with pytest.raises(LoweringError, match="take turns"):
+        by_groups("two sources", (72, 64, 64, 64), pingpong=True, stages=2)
+
+
 def test_pieces_of_long_runs_have_places_of_their_own() -> None:
     o = GroupFactor(Panel("x", ix.lit(0), 1), 1000, 1, 64, 64, 192, 2)
     places = {
@@ -131,14 +193,16 @@ def test_what_groups_cannot_share_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["attention", "causal", "log-sum-exp", "grouped"])
 @pytest.mark.parametrize("depth", [64, 128])
+@pytest.mark.parametrize("turns", [False, True])
 def test_the_default_on_hopper_spills_nothing_and_no_product_waits_for_another(
-    name: str, depth: int
+    name: str, depth: int, turns: bool
 ) -> None:
     graph, target = rows_program(name, (16384, 4096, depth, depth)), TARGETS["H100"]
     default = CudaLaunchSpace(target).default(graph, whole(graph))
     chosen = dict(default.settings)
     assert chosen[MMA.name] == GROUP_MMA and chosen[FRAGMENTS.name]
-    source = one_kernel(graph, default).unit.source
+    launch = LaunchConfig.of(**{**chosen, PINGPONG.name: turns})
+    source = one_kernel(graph, launch).unit.source
     log = compile_cubin(source.text, target.code_for, build_flags(source))[1]
     facts = parse_log(log)[source.name]
     assert facts.spilled == 0 and facts.registers == registers(384, 1, GATHERING).first

@@ -168,7 +168,7 @@ BOXED = {
     "every_thread_of_a_warp_asks": ("if (lane == 0) {", "if (lane < 32) {"),
     "a_box_of_the_run_before": ("ta0 + begin", "ta0 + begin - 64"),
     "no_wait_for_a_place": ("af_await(af_empty + af_slot, af_phase ^ 1u);", ""),
-    "registers_taken_back_early": ("af_meet();\n    af_take", "af_take"),
+    "registers_taken_back_early": ("af_meet(384);\n    af_take", "af_take"),
 }  # fmt: skip
 
 
@@ -195,7 +195,7 @@ def test_planted_faults_of_turns_in_boxes_are_seen() -> None:
 def test_who_fetches_little_leaves_its_registers_to_the_others() -> None:
     """With fewer runs than stages it is done before anybody has taken them."""
     one = in_turns("product", "bf16", (60, 64, 40), 1)
-    early = changed(one, "early", "af_meet();\n    af_take", "af_take")
+    early = changed(one, "early", "af_meet(384);\n    af_take", "af_take")
     assert difference(library_of([one]), one)[0] < 2e-2
     with pytest.raises(EmulatorError, match=r"deadlock: .* wait for registers"):
         difference(library_of([early]), early)

@@ -137,7 +137,7 @@ FAULTS = {
     "sums_not_shown": ("af_show_stores();", ""),
     "another_stage": ("stage + af_slot * 16384 + 0", "stage + 0"),
     "all_threads_ask": (f"if (lane == 0) {{{PAD}af_await", f"{{{PAD}af_await"),
-    "no_meeting_before_sums": ("af_meet();", ""),
+    "no_meeting_before_sums": ("af_meet(384);", ""),
 }  # fmt: skip
 
 

@@ -295,7 +295,8 @@ BLOCKS = LaunchParameter(
 PINGPONG = LaunchParameter(
     "pingpong", bool, (False, True), False,
     "Each warpgroup that multiplies has tiles of its own, and computes what follows one while "
-    "another multiplies; one fetches for as long as the kernel runs (wgmma).", TILES,
+    "another multiplies; one fetches for as long as the kernel runs (wgmma). With fragments two "
+    "groups ask for products in turns: one multiplies while the other folds.", TILES,
 )  # fmt: skip
 PARTS = LaunchParameter(
     "parts", int, (0,), 0,

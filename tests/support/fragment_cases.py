@@ -140,6 +140,10 @@ def drawn_fragments(seed: int) -> FragmentCase:
     )
 
 
+# Programs without one product before another, between which warpgroups could change places.
+OTHER_PRODUCTS = ("two sources", "sums of a row", "largest of a row")
+
+
 def drawn_groups(seed: int) -> FragmentCase:
     """The same programs, by warpgroups."""
     r = random.Random(seed)
@@ -154,6 +158,8 @@ def drawn_groups(seed: int) -> FragmentCase:
         "mma": GROUP_MMA, "threads": groups * 128, "row_block": (groups - 1) * 64,
         "column_block": columns, "stages": stages, "grid": r.choice(("one", "stride")),
     }  # fmt: skip
+    if groups == 3 and name not in OTHER_PRODUCTS:
+        settings["pingpong"] = r.choice((False, True))
     label = f"{name} {m}x{n}x{d}x{w} {dtype} {settings}"
     return FragmentCase(
         label, in_registers(name, (m, n, max(d, 2), max(w, 2)), dtype, **settings), tolerance

@@ -74,6 +74,11 @@ def has_groups(kernel: Kernel) -> bool:
     return any(by_group(s.mma) for s in found)
 
 
+def has_fragment_turns(kernel: Kernel) -> bool:
+    """Warpgroups with fragments take turns at asking for products."""
+    return any(isinstance(s, FragmentProduct) and s.before for s in statements(kernel.body))
+
+
 def is_dynamic(kernel: Kernel) -> bool:
     """Rows and tiles are in dynamic shared memory: together they are more than static memory, or
     several roles declare them."""

@@ -82,6 +82,18 @@ class Arrival(Collective):
 
 
 @dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A product of warpgroups that goes on when its statement has ended: its sums, and the Local
+    of the words that it reads as its left factor."""
+
+    sums: HeldName
+    words: HeldName
+
+    def __str__(self) -> str:
+        return f"{self.sums} (by {self.words})"
+
+
+@dataclass(frozen=True, slots=True)
 class FragmentProduct(Collective):
     """sums[r, c] (+)= sum over terms of left[r, k] * right[k, c], for the rows of a warp."""
 
@@ -102,6 +114,12 @@ class FragmentProduct(Collective):
     tight: bool = False
     # The fragment `left` is words that Pack has made.
     packed: bool = False
+    # Warpgroups take turns, and this product goes on when the statement has ended, its left factor
+    # in this Local.
+    words: Writes = ""
+    # Warpgroups take turns: who has had a product that is under way has its turn until it has asked
+    # for this one, and both have ended when this statement has.
+    before: Annotated[UnderWay | None, FieldRole.UPDATED] = None
 
     def __str__(self) -> str:
         sign = "=" if self.fresh else "+="
@@ -110,6 +128,16 @@ class FragmentProduct(Collective):
         return (
             f"warp {size}: {self.sums} {sign} {left} * {self.right.stage}[{show(self.right.place)}]"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class EndProduct(Collective):
+    """The product that is under way ends, and with it the turn of a warpgroup."""
+
+    product: Annotated[UnderWay, FieldRole.UPDATED]
+
+    def __str__(self) -> str:
+        return f"await {self.product}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from autofuse.kernel.passes.keep_rows import keep_rows
 from autofuse.kernel.passes.lanes_inward import lanes_inward
 from autofuse.kernel.passes.narrow_indices import narrow_indices
 from autofuse.kernel.passes.nest_lanes import nest_lanes
+from autofuse.kernel.passes.pair_stores import pair_stores
 from autofuse.kernel.passes.peel_tails import peel_tails
 from autofuse.kernel.passes.private_rows import private_rows
 from autofuse.kernel.passes.scratch_params import scratch_params
@@ -75,6 +76,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     join_rows,
     short_indices,
     widen_lanes,
+    pair_stores,
     take_turns,
     stage_panels,
     box_copies,
@@ -127,6 +129,7 @@ __all__ = [
     "lanes_inward",
     "narrow_indices",
     "nest_lanes",
+    "pair_stores",
     "peel_tails",
     "private_rows",
     "run_passes",

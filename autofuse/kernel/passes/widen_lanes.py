@@ -48,7 +48,7 @@ ACCESS_BYTES = 16
 I64 = DType.I64
 
 
-class _Refused(Exception):  # noqa: N818 - it says that a loop stays as it is, never seen outside
+class Refused(Exception):  # noqa: N818 - it says that a loop stays as it is, never seen outside
     """A loop that this pass has no pattern for."""
 
 
@@ -76,8 +76,8 @@ def _widened(loop: Loop, width: int, rows: frozenset[str]) -> list[Stmt]:
     kept = bool(rows & (names_read(loop) | names_written(loop)))
     try:
         whole, rest = _split(loop, width, kept)
-        body = _Copies(loop, whole, width).run()
-    except _Refused:
+        body = Copies(loop, whole, width).run()
+    except Refused:
         return [loop]
     if not kept and not any(isinstance(s, LoadVector | StoreVector) for s in statements(body)):
         return [loop]
@@ -100,20 +100,22 @@ def _split(loop: Loop, width: int, kept: bool) -> tuple[Sym, int]:
         count, rest = divmod(int(loop.extent.value), width)
         plain = not loop.folds and loop.kind is LoopKind.LANE and not kept
         if count == 0 or (rest and not plain):
-            raise _Refused
+            raise Refused
         return Sym(loop.var.name, I64, count), rest
     if not is_multiple(loop.extent, width) or most is None or most % width:
-        raise _Refused
+        raise Refused
     return Sym(loop.var.name, I64, most // width), 0
 
 
 @dataclass
-class _Copies:
-    """The body of a loop for `width` lanes at once, statement by statement."""
+class Copies:
+    """The body of a loop for `width` lanes at once, statement by statement. What is in a buffer of
+    `single` is read and written one by one. Raises Refused."""
 
     loop: Loop
     wide: Sym
     width: int
+    single: frozenset[str] = frozenset()
     # What each copy calls a name, and the index that a name stands for.
     names: list[dict[str, Expr]] = field(default_factory=list)
     full: list[dict[str, Expr]] = field(default_factory=list)
@@ -125,7 +127,7 @@ class _Copies:
         targets = {f.target.name for f in self.loop.folds}
         for stmt in statements(self.loop.body):
             if isinstance(stmt, Let) and mentions(stmt.value, targets):
-                raise _Refused
+                raise Refused
         for j in range(self.width):
             at = ix.iadd(ix.imul(self.wide, self.width), ix.lit(j))
             self.names.append({self.loop.var.name: at})
@@ -158,7 +160,7 @@ class _Copies:
                 return [self.nested(stmt)]
             case Local():
                 return [stmt]
-        raise _Refused
+        raise Refused
 
     def let(self, sym: Sym, value: Expr) -> list[Stmt]:
         if not mentions(value, self.varying):
@@ -192,13 +194,13 @@ class _Copies:
 
     def nested(self, loop: Loop) -> Loop:
         if mentions(loop.extent, self.varying):
-            raise _Refused
+            raise Refused
         folds: list[Fold] = []
         for fold in loop.folds:
             for j in range(self.width):
                 target = self.names[j].get(fold.target.name)
                 if not isinstance(target, Sym):
-                    raise _Refused
+                    raise Refused
                 folds.append(Fold(target, fold.operator))
         return replace(loop, body=self.block(loop.body), folds=tuple(folds))
 
@@ -234,7 +236,7 @@ class _Copies:
             one = Sym(prefix, load.dtype)
             return [Let(one, Load(load.buffer, at[0], load.dtype))], [one] * self.width
         step = self.step(at, load.dtype)
-        if step == 1:
+        if step == 1 or load.buffer in self.single:
             return None
         syms = [Sym(f"{prefix}_{j}", load.dtype) for j in range(self.width)]
         before: list[Stmt] = [
@@ -254,14 +256,14 @@ class _Copies:
 
     def store(self, buffer: str, index: Expr, value: Expr) -> list[Stmt]:
         if not mentions(index, self.varying):
-            raise _Refused
+            raise Refused
         before, values = self.copies(value)
         if has_load(index):
             places = [substitute(index, self.names[j]) for j in range(self.width)]
             return [*before, *(Store(buffer, i, v) for i, v in zip(places, values, strict=True))]
         at = [rebuild(index, self.full[j]) for j in range(self.width)]
         step = self.step(at, value.dtype)
-        if step == 1:
+        if step == 1 or buffer in self.single:
             places = [self.index(index, j) for j in range(self.width)]
             return [*before, *(Store(buffer, i, v) for i, v in zip(places, values, strict=True))]
         return [

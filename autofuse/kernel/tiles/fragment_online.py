@@ -20,10 +20,12 @@ from autofuse.kernel.elements.values import everywhere, through
 from autofuse.kernel.ir.emit import LoweringError
 from autofuse.kernel.ir.fragment import (
     Arrival,
+    EndProduct,
     Fetch,
     FragmentProduct,
     Pack,
     StagedPanel,
+    UnderWay,
     WarpRole,
 )
 from autofuse.kernel.ir.instructions import by_group
@@ -40,7 +42,7 @@ from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, call
-from autofuse.plan.parameters import BLOCK_THREADS, STAGES, STRICT_MMA
+from autofuse.plan.parameters import BLOCK_THREADS, PINGPONG, STAGES, STRICT_MMA
 from autofuse.plan.schedules.forms import join, local_shape
 from autofuse.plan.schedules.online import Online, OnlineFold
 from autofuse.plan.schedules.separable import EXTREMA
@@ -53,6 +55,8 @@ LEAST_STAGES = 2
 # Sums of a thread beyond which there are few registers for anything else, or at which there are
 # where a product has more than so many terms: a compiler loads for several steps of them at once.
 TIGHT, LONG = 160, 128
+# Warpgroups that can take turns.
+TAKING_TURNS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,13 @@ class _Fragments:
         least, most = (ROWS, HIGH) if by_group(self.mma) else (PAIR, b.height)
         if rest or self.rows % HIGH or self.wide % least or self.rows > most or self.busy <= 0:
             raise LoweringError(f"{self.threads} threads share no {b.height}x{self.wide} in whole")
+        self.turns = PINGPONG.of(launch)
+        self.under_way: UnderWay | None = None
+        one_each = len(online.sources) == len(self.sinks) == 1
+        if self.turns and not (
+            by_group(self.mma) and self.busy == TAKING_TURNS * GROUP and one_each
+        ):
+            raise LoweringError("two warpgroups take turns, with one product before the other")
         self.reach = online_reach(b, online)
         # Of f32 in two parts nothing is to be rounded more than by a library's function.
         self.powers = self.mma != STRICT_MMA
@@ -143,11 +154,17 @@ class _Fragments:
         self.running = RunningFragments(
             b, self.online, self.products, self.lane, self.rows, self.powers, self.ring.sums_of
         )
+        if self.turns:
+            count = fragments.size(self.rows, self.wide) // 2
+            words = e.local(DType.U32, count, "words", private=True)
+            self.under_way = UnderWay(self.running.sums[self.sinks[0].node].buffer, words)
         whole = self._whole_blocks()
         if whole != ix.lit(0):
             self._run(ix.lit(0), whole, _Columns(False, self.same))
         if whole != self.blocks:
             self._run(whole, ix.isub(self.blocks, whole), _Columns(True, {}))
+        if self.under_way is not None:
+            e.put(EndProduct(self.under_way))
         if not self.ring.grouped:
             # The stages may be filled for another block of rows.
             e.put(Arrival(0))
@@ -221,6 +238,10 @@ class _Fragments:
         made = FragmentProduct(
             sums, self.rows, columns, self.lane.top, left, right, self.mma, fresh, tight, packed
         )
+        if self.under_way is not None and fresh:
+            made = replace(made, before=self.under_way)
+        elif self.under_way is not None:
+            made = replace(made, words=self.under_way.words)
         self.e.put(made)
 
     def _feed(self) -> None:

@@ -13,6 +13,7 @@ from autofuse.kernel.cuda.wgmma import GROUP
 from autofuse.kernel.ir.fragment import (
     Arrival,
     Collective,
+    EndProduct,
     Exchange,
     Fetch,
     FragmentProduct,
@@ -59,6 +60,8 @@ class FragmentText:
                 yield self.team.sync
             case WarpRole():
                 yield from self.groups.role(stmt)
+            case EndProduct(product):
+                yield from self.groups.end(product)
             case FragmentProduct() if by_group(stmt.mma):
                 yield from self.groups.product(stmt)
             case FragmentProduct():

@@ -11,8 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from autofuse.kernel.cuda.wgmma import GROUP, WARPS
+
 AWAIT_EMPTY = "af_await(af_empty + af_slot, af_phase ^ 1u);"
 AWAIT_FULL = "af_await(af_full + af_slot, af_phase);"
+# The turn of a warpgroup at asking for products, and that of the other one after it.
+TAKE_TURN = f"af_await(af_turn + threadIdx.x / {GROUP}, af_mine), af_mine ^= 1u;"
+PASS_TURN = f"if (threadIdx.x % 32 == 0) af_arrive(af_turn + (threadIdx.x / {GROUP} ^ 1));"
 
 
 def ring_prologue(stages: int, filling: int, emptying: int) -> Iterator[str]:
@@ -25,6 +30,16 @@ def ring_prologue(stages: int, filling: int, emptying: int) -> Iterator[str]:
     yield "  __syncthreads();"
     yield "  int32_t af_slot = 0;"
     yield "  uint32_t af_phase = 0;"
+
+
+def turn_prologue() -> Iterator[str]:
+    """The mbarriers by which two warpgroups take turns at asking for products."""
+    yield "  __shared__ __align__(8) uint64_t af_turn[2];"
+    yield f"  if (threadIdx.x < 2) af_ready_init(af_turn + threadIdx.x, {WARPS});"
+    yield "  __syncthreads();"
+    # The first group waits for nobody the first time; nothing is under way.
+    yield f"  uint32_t af_mine = threadIdx.x < {GROUP};"
+    yield "  int32_t af_late = 0;"
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ class TurnRoles:
             yield from (f"  {line}" for line in self.ring.end())
         if deal.change:
             # Who has few runs to fetch is done before others have taken what it gave.
-            yield "  af_meet();"
+            yield f"  af_meet({self.own.threads});"
             change = "take" if fetches else "give"
             yield f"  af_{change}_registers({deal.first});"
         if not fetches:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from autofuse.kernel.cuda.mma import HIGH
 from autofuse.kernel.cuda.settings import Settings
-from autofuse.kernel.cuda.shape import Team, takes_turns
+from autofuse.kernel.cuda.shape import Team, has_fragment_turns, takes_turns
 from autofuse.kernel.cuda.wgmma import (
     BOXING,
     FETCHING,
@@ -30,7 +30,13 @@ from autofuse.kernel.ir.instructions import INSTRUCTIONS
 from autofuse.kernel.ir.types import Kernel, TileProduct
 from autofuse.kernel.text.cuda.boxes import NAMES, BoxText, boxes_alone, prefetched
 from autofuse.kernel.text.cuda.copies import CopyText
-from autofuse.kernel.text.cuda.ring import AWAIT_EMPTY, AWAIT_FULL, StageRing, ring_prologue
+from autofuse.kernel.text.cuda.ring import (
+    AWAIT_EMPTY,
+    AWAIT_FULL,
+    StageRing,
+    ring_prologue,
+    turn_prologue,
+)
 from autofuse.kernel.text.cuda.sums import SumsText
 from autofuse.kernel.text.cuda.tile import Spell
 from autofuse.kernel.text.dialects import CUDA
@@ -44,6 +50,8 @@ def group_prologue(own: Settings, kernel: Kernel) -> Iterator[str]:
     arriving = 1 if boxes_alone(kernel) else GROUP
     waiting = 1 if takes_turns(kernel) else own.threads // GROUP - 1
     yield from ring_prologue(max(2, own.stages), arriving, waiting * WARPS)
+    if has_fragment_turns(kernel):
+        yield from turn_prologue()
 
 
 def fetching_registers(stmt: TileProduct, tile: GroupTile, outside: frozenset[str]) -> int:
@@ -130,7 +138,7 @@ class GroupText:
             yield f"af_give_registers({self.own.fetching});"
         yield from self.boxed_runs()
         yield "__syncwarp();"
-        yield "af_meet();"
+        yield f"af_meet({self.team.size});"
         if self.own.change:
             yield f"af_take_registers({self.own.first});"
 
@@ -171,7 +179,7 @@ class GroupText:
             yield "af_show_stores();"
             yield f"for (int32_t r = af_min_i32(runs, {under_way}); r > 0; r--) send();"
         # Nobody reads a stage any more: sums may lie there.
-        yield "af_meet();"
+        yield f"af_meet({self.team.size});"
         if self.own.change:
             yield f"af_take_registers({self.own.first});"
 
@@ -202,7 +210,7 @@ class GroupText:
         yield from self.begun_sums()
         yield from self.multiplied_runs()
         yield from self.last_products()
-        yield "af_meet();"
+        yield f"af_meet({self.team.size});"
         yield from self.sums(self.pair.store)
         if self.own.change:
             yield f"af_give_registers({self.own.first});"

@@ -20,7 +20,7 @@
 #define af_group_await(later) af::group_await(later)
 #define af_show_stores() af::show_stores()
 #define af_arrive(ready) af::ready_arrive(ready)
-#define af_meet() ((void)af::barrier({"a meeting of all roles", 0}, 0))
+#define af_meet(threads) ((void)af::barrier({"a meeting of all roles", 0}, 0))
 #define af_meet_group(number) af::group_barrier(number, 128)
 #define af_take_registers(count) af::change_registers(count, true)
 #define af_give_registers(count) af::change_registers(count, false)
@@ -121,8 +121,9 @@ AF_INLINE void af_group_commit() { asm volatile("wgmma.commit_group.sync.aligned
 AF_INLINE void af_show_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 AF_INLINE void af_arrive(uint64_t *ready)
 { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(af_shared_address(ready)) : "memory"); }
-/* All threads of the block, from different places in the text. */
-AF_INLINE void af_meet() { asm volatile("bar.sync 0;" ::: "memory"); }
+/* All threads of the block, so many, from different places in the text: not by barrier 0, at which
+   compute-sanitizer wants all at one place. */
+#define af_meet(threads) asm volatile("bar.sync 15, %0;" ::"n"(threads) : "memory")
 /* The threads of a warpgroup, at a barrier of their own. */
 AF_INLINE void af_meet_group(int number) { asm volatile("bar.sync %0, 128;" ::"r"(number) : "memory"); }
 /* Registers of each thread of this warpgroup from here on: more, once others have given theirs. */
@@ -133,6 +134,11 @@ template <int N> AF_INLINE void af_keep_sums(float (&c)[N])
 {
 #pragma unroll
   for (int k = 0; k < N; k++) asm volatile("" : "+f"(c[k])::"memory");
+}
+template <int N> AF_INLINE void af_keep_sums(uint32_t (&c)[N])
+{
+#pragma unroll
+  for (int k = 0; k < N; k++) asm volatile("" : "+r"(c[k])::"memory");
 }
 template <int N> AF_INLINE void af_keep_sums(int32_t (&c)[N])
 {
