@@ -265,16 +265,18 @@ def _turns(
 
 def _micros(facts: TileFacts, limits: DeviceLimits, own: Mapping[str, Setting]) -> tuple[str, ...]:
     """By the time of the multiprocessor with most blocks, of which the last may be in parts: what
-    it computes, and what it loads for that."""
+    it computes, and what it loads for that. Of two that are alike warpgroups first have the one
+    with more rows: on an H100 256x128 took 0.5 to 3 % less than 128x256, of four products."""
     threads, by = working(own), _multiplying(own)
-    found: list[tuple[float, int, str]] = []
+    high = by_group(str(own.get(MMA.name, NO_MMA)))
+    found: list[tuple[float, int, int, str]] = []
     for turns, rows, columns, name in _tiles(facts, limits, own):
         across = -(-facts.columns // columns)
         each = rows * columns * (across if facts.local else 1)
         idle = max(1.0, threads / (rows * columns))
         time = turns * each * idle * by.loads(rows, columns, threads, limits.halves)
-        found.append((time, rows * columns, name))
-    return tuple(name for _, _, name in sorted(found))
+        found.append((time, rows * columns, -rows if high else 0, name))
+    return tuple(name for *_, name in sorted(found))
 
 
 def _tiles(

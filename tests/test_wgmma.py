@@ -116,7 +116,7 @@ def test_a_last_wave_that_is_short_is_offered_in_parts() -> None:
     chosen = dict(CudaLaunchSpace(TARGETS["H100"]).choose(
         graph, whole(graph), lambda _, options: next(o for o in options if o != "blas"), "p"
     ).settings)  # fmt: skip
-    assert chosen["micro"] == "128x256" and (chosen["tail"], chosen["wave"]) == (4, 132)
+    assert chosen["micro"] == "256x128" and (chosen["tail"], chosen["wave"]) == (4, 132)
 
 
 @pytest.mark.parametrize(("rows", "threads"), [(64, 256), (128, 384)])
