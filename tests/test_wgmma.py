@@ -247,4 +247,4 @@ def test_the_default_on_hopper_spills_nothing() -> None:
     made = [i.operation for i in decoded(kernel_code(cubin, source.name))]
     run = run_facts(made, launch)
     assert run.products == 8 and run.multiply_adds == 128 * 256 * 64
-    assert made.count(BY_GROUP) == 4 and run.copied == (128 + 256) * 64 * 2
+    assert made.count(BY_GROUP) == 8 and run.copied == (128 + 256) * 64 * 2
