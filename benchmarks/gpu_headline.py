@@ -81,48 +81,54 @@ class Compared:
 
 def distance(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
     """The largest |found - wanted| / |wanted| of any result, in the Euclidean norm."""
-    worst = 0.0
-    for one, exact in zip(found, wanted, strict=True):
-        off = float(np.linalg.norm(one.astype(np.float64) - exact))
-        worst = max(worst, off / max(float(np.linalg.norm(exact)), 1e-300))
-    return worst
+    offs = [
+        float(np.linalg.norm(one.astype(np.float64) - exact) / max(norm, 1e-300))
+        for one, exact in zip(found, wanted, strict=True)
+        for norm in [float(np.linalg.norm(exact))]
+    ]
+    return float(np.max(offs))  # which keeps what is no number
 
 
-def headline_case(
-    kind: DeviceKind, device: CudaDevice, name: str, size: str, torch: Any | None
-) -> dict[str, Any]:
-    """The times of one program, in microseconds. Raises LaunchError where the device is broken."""
-    one, begun = HEADLINES[name], time.perf_counter()
-    graph = one.program.graph(size)
-    compared = _prepared(kind, device, one, graph, name, size, torch)
-    with measurement_lock(kind.timer.unit):
-        samples, lost = timed_in_turns(device, compared.issues, "graph", TIMING_S)
-    times = {n: _spread(values) for n, values in samples.items() if n not in lost and values}
-    verdict = {"state": RIGHT} if times else {"state": FAILED, "error": "nothing could be timed"}
-    return {
-        **verdict, "flops": one.flops(*one.program.at(size)), "times": times,
-        "errors": compared.errors, "failed": compared.failed | lost,
-        "seconds": round(time.perf_counter() - begun, 1),
-    }  # fmt: skip
+@dataclass(frozen=True)
+class Bench:
+    """What programs are timed with: a device, at which size, and PyTorch where it is on it."""
 
+    kind: DeviceKind
+    device: CudaDevice
+    size: str
+    torch: Any | None
 
-def _prepared(
-    kind: DeviceKind, device: CudaDevice, one: Headline, graph: Graph, name: str, size: str,
-    torch: Any | None,
-) -> Compared:  # fmt: skip
-    """Everything that is to be timed, checked."""
-    inputs = random_inputs(graph, 1)
-    arrays = tuple(device.driver.upload(array) for array in inputs)
-    tensors = () if torch is None else tuple(tensor_of(torch, array) for array in inputs)
-    wanted = wanted_of(one, graph, inputs, torch, tensors)
-    tolerance = max(TOLERANCE.get(type_.dtype, 0.0) for type_ in graph.output_types)
-    compared = Compared()
-    for label, artifact in built(kind, one.program, name, size, compared.failed).items():
-        ours = partial(_ours, kind, device, artifact, graph, arrays)
-        compared.add(label, ours, wanted, tolerance)
-    for label, make in one.contestants().items() if torch is not None else ():
-        compared.add(label, partial(_theirs, torch, make, tensors), wanted, tolerance)
-    return compared
+    def case(self, name: str) -> dict[str, Any]:
+        """The times of one program, in microseconds. Raises LaunchError where the device is
+        broken."""
+        one, begun = HEADLINES[name], time.perf_counter()
+        compared = self.prepared(name, one)
+        with measurement_lock(self.kind.timer.unit):
+            samples, lost = timed_in_turns(self.device, compared.issues, "graph", TIMING_S)
+        times = {n: _spread(values) for n, values in samples.items() if n not in lost and values}
+        bad = {"state": FAILED, "error": "nothing could be timed"}
+        return {
+            **({"state": RIGHT} if times else bad), "flops": one.flops(*one.program.at(self.size)),
+            "times": times, "errors": compared.errors, "failed": compared.failed | lost,
+            "seconds": round(time.perf_counter() - begun, 1),
+        }  # fmt: skip
+
+    def prepared(self, name: str, one: Headline) -> Compared:
+        """Everything that is to be timed, checked."""
+        graph, torch = one.program.graph(self.size), self.torch
+        inputs = random_inputs(graph, 1)
+        arrays = tuple(self.device.driver.upload(array) for array in inputs)
+        tensors = () if torch is None else tuple(tensor_of(torch, array) for array in inputs)
+        wanted = wanted_of(one, graph, inputs, torch, tensors)
+        tolerance = max(TOLERANCE.get(type_.dtype, 0.0) for type_ in graph.output_types)
+        compared = Compared()
+        cases = {name: one.program}
+        for label, artifact in built(self.kind, cases, self.size, compared.failed).items():
+            ours = partial(_ours, self.kind, self.device, artifact, graph, arrays)
+            compared.add(label, ours, wanted, tolerance)
+        for label, make in one.contestants().items() if torch is not None else ():
+            compared.add(label, partial(_theirs, torch, make, tensors), wanted, tolerance)
+        return compared
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
@@ -131,12 +137,12 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def built(
-    kind: DeviceKind, program: Program, name: str, size: str, failed: dict[str, str]
+    kind: DeviceKind, programs: Mapping[str, Program], size: str, failed: dict[str, str]
 ) -> dict[str, Any]:
     """Artifacts by launch: the default and those next to it that can be built in time."""
     cases = {
         label_of(case): case
-        for case in program_cases(kind, size, {name: program})
+        for case in program_cases(kind, size, programs)
         if "mma=none" not in case.name  # tens of times as slow
     }
     pool = ThreadPoolExecutor(usable_cores())
@@ -218,7 +224,7 @@ def main(arguments: Sequence[str]) -> int:
             torch = None
             print(f"without PyTorch: {error}", file=sys.stderr)
         with device.stream:
-            return given.answer(lambda name: headline_case(kind, device, name, given.size, torch))
+            return given.answer(Bench(kind, device, given.size, torch).case)
 
 
 if __name__ == "__main__":
