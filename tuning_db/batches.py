@@ -15,7 +15,7 @@ from tuning_db import kernels, lines, rows
 from tuning_db import models as m
 from tuning_db.checked import named
 from tuning_db.errors import DatabaseError
-from tuning_db.upsert import put_all, put_groups
+from tuning_db.upsert import group_ids, put_all, put_groups
 
 # Lines of one kind that are added together.
 SIZE = 2_000
@@ -87,7 +87,7 @@ def _candidates(t: Transaction, batch: Batch[lines.CandidateLine]) -> int:
         for (workload, digest), line in new.items()
     ])  # fmt: skip
     numbers = _candidate_ids(t, [digest for _, digest in new])
-    groups = _group_ids(t, {group for line in new.values() for group in line.groups})
+    groups = group_ids(t, {group for line in new.values() for group in line.groups})
     put_all(t, m.CandidateGroup, [
         {"candidate_id": numbers[place], "position": position, "group_id": groups[group]}
         for place, line in new.items()
@@ -144,7 +144,7 @@ def _kernels(t: Transaction, batch: Batch[lines.KernelLine]) -> int:
             new.append((number, line))
     digests = {line.kernel.group for _, line in new}
     put_groups(t, sorted(digests))
-    groups, values = _group_ids(t, digests), []
+    groups, values = group_ids(t, digests), []
     for number, line in new:
         with naming(number):
             session = session_id(t, line.session)
@@ -175,11 +175,6 @@ def _uids(
 ) -> set[str]:
     """Which of these are there."""
     return {uid for (uid,) in _select(t, (model.uid,), model.uid, uids)}
-
-
-def _group_ids(t: Transaction, digests: Collection[str]) -> dict[str, int]:
-    columns = m.Group.digest, m.Group.id
-    return dict(map(tuple, _select(t, columns, m.Group.digest, digests)))
 
 
 def _candidate_ids(t: Transaction, digests: Collection[str]) -> dict[tuple[int, str], int]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, bindparam, select
 from sqlalchemy.engine import URL
 from sqlalchemy.orm import Session as Transaction
 
@@ -22,7 +22,14 @@ from tuning_db.errors import DatabaseError
 from tuning_db.leases import Lease
 from tuning_db.sharing import SharedWork
 from tuning_db.transactions import HURRIED_S
-from tuning_db.upsert import put, put_candidate, put_groups, replace_or_put_all, together
+from tuning_db.upsert import (
+    put,
+    put_all,
+    put_candidate,
+    put_groups,
+    replace_or_put_all,
+    together,
+)
 
 
 class Store(SharedWork):
@@ -178,12 +185,15 @@ class Store(SharedWork):
         def add(t: Transaction) -> None:
             queries.check_session(t, session_id)
             environment = rows.ensure_environment(t, env)
-            with together(t):
-                put_groups(t, [one.group for one, _ in named])
-                for one, uid in named:
-                    group = select(m.Group.id).where(m.Group.digest == one.group).scalar_subquery()
-                    values = kernels.kernel_values(environment, group, session_id, one, uid)
-                    put(t, m.KernelMeasurement, values)
+            digest = bindparam("of_group", type_=m.Group.digest.type)
+            group = select(m.Group.id).where(m.Group.digest == digest).scalar_subquery()
+            values = [
+                kernels.kernel_values(environment, group, session_id, one, uid)
+                | {digest.key: one.group}
+                for one, uid in named
+            ]
+            put_groups(t, sorted({one.group for one, _ in named}))
+            put_all(t, m.KernelMeasurement, values)
 
         def told() -> list[lines.Line]:
             own = self._own(session_id)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Connection, literal, select, text
+from sqlalchemy import ColumnElement, Connection, CursorResult, literal, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session as Transaction
 
@@ -33,6 +33,10 @@ _GROUPS = (
     "INSERT INTO group_ (digest) SELECT DISTINCT value FROM {listed} AS listed WHERE NOT EXISTS "
     "(SELECT 1 FROM group_ AS known WHERE known.digest = listed.value) ORDER BY value "
     "ON CONFLICT DO NOTHING"
+)
+_GROUP_IDS = (
+    "SELECT group_.digest, group_.id FROM {listed} AS listed "
+    "JOIN group_ ON group_.digest = listed.value"
 )
 _CANDIDATE_GROUPS = (
     "INSERT INTO candidate_group (candidate_id, position, group_id) "
@@ -72,13 +76,17 @@ def put(
 
 
 def put_all(t: Transaction, model: type[m.Base], values: Sequence[Mapping[str, Any]]) -> None:
-    """Add each of these rows unless its key or its uid is there; what a row does not say is
-    NULL."""
+    """Add each of these rows unless its key or its uid is there; what a row does not say is NULL.
+    What the server is to compute is the same of all."""
     if not values:
         return
+    made = _INSERT[dialect_of(t)](model)
+    computed = {k: v for k, v in values[0].items() if isinstance(v, ColumnElement)}
+    if computed:
+        made = made.values(computed)
     empty = dict.fromkeys(name for row in values for name in row)
-    made = _INSERT[dialect_of(t)](model).on_conflict_do_nothing()
-    t.connection().execute(made, [{**empty, **row} for row in values])
+    rows = [{k: v for k, v in {**empty, **row}.items() if k not in computed} for row in values]
+    t.connection().execute(made.on_conflict_do_nothing(), rows)
 
 
 def replace_or_put(
@@ -128,6 +136,11 @@ def put_candidate(
     _execute(t, _CANDIDATE_GROUPS, groups, workload=workload, digest=digest)
 
 
+def group_ids(t: Transaction, digests: Iterable[str]) -> dict[str, int]:
+    """Row numbers of groups that are there."""
+    return dict(map(tuple, _execute(t, _GROUP_IDS, sorted(digests))))
+
+
 @contextmanager
 def together(t: Transaction) -> Iterator[None]:
     """What is executed meanwhile is one round trip to a server; how many rows it changed is not
@@ -140,8 +153,10 @@ def together(t: Transaction) -> Iterator[None]:
         yield
 
 
-def _execute(t: Transaction, statement: str, listed: Sequence[str], **values: object) -> None:
-    t.connection().execute(
+def _execute(
+    t: Transaction, statement: str, listed: Sequence[str], **values: object
+) -> CursorResult[Any]:
+    return t.connection().execute(
         text(statement.format(listed=_LISTED[dialect_of(t)])),
         {"listed": json.dumps(list(listed)), **values},
     )
