@@ -20,14 +20,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from autofuse.backends.cuda.devices import Target
+from autofuse.backends.cuda.devices import Target, target_named
 from autofuse.backends.cuda.driver import running_target
 from autofuse.devices import DeviceKind
 from autofuse.measure.truth.references import Preparation
 from autofuse.measure.workload import Workload
 from autofuse.peers.types import BenchError
 from autofuse.zoo import ZOO
-from benchmarks import gpu_children, gpu_headline, gpu_sanitize, gpu_smoke, gpu_steps
+from benchmarks import (
+    gpu_children,
+    gpu_headline,
+    gpu_prepare,
+    gpu_sanitize,
+    gpu_smoke,
+    gpu_steps,
+)
 from benchmarks.dry import CUDA_KINDS, DRY, TARGET, measured
 from benchmarks.gpu_classes import PROGRAMS
 from benchmarks.gpu_page import page
@@ -151,7 +158,7 @@ def gpu_check(options: CheckOptions, say: Say = lambda _: None) -> Data:
     Raises CudaMissing without a GPU, BenchError for options that cannot be and for a folder with
     another device's results, OSError for a folder that cannot be written."""
     options = checked_options(options)
-    with measured(options.device) as kind:
+    with measured(options.device) as kind, gpu_prepare.travelling_cache(options.out):
         kind.backend.ready()
         target = _target(kind)
         options.out.mkdir(parents=True, exist_ok=True)
@@ -163,6 +170,16 @@ def gpu_check(options: CheckOptions, say: Say = lambda _: None) -> Data:
         finally:
             watchdog.cancel()
             settle(str(options.db))
+
+
+def prepare_check(options: CheckOptions, target: str, say: Say = lambda _: None) -> Data:
+    """Compile beforehand what the steps will need on `target`, a device that is elsewhere (in a dry
+    run: the one that is made up), into the folder. Raises TargetError, BenchError, OSError."""
+    options = checked_options(options)
+    dry = options.device == DRY
+    device = TARGET if dry else target_named(target)
+    size = "small" if dry else "default"
+    return gpu_prepare.prepare(options.out, device, size, options.programs, say)
 
 
 def _target(kind: DeviceKind) -> Target:

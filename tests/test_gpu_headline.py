@@ -4,6 +4,7 @@ The device is the emulated one; what a sanitizer says is planted."""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autofuse.backends.base import LaunchError
+from autofuse.backends.base import CompileError, LaunchError
+from autofuse.errors import AutofuseError
 from benchmarks import gpu_headline, gpu_sanitize
-from benchmarks.gpu_check import CheckOptions, gpu_check
-from benchmarks.gpu_classes import is_class
+from benchmarks.dry import dry_run
+from benchmarks.gpu_check import CheckOptions, gpu_check, prepare_check
+from benchmarks.gpu_classes import is_class, smoke_cases
 from benchmarks.gpu_headline import Compared, distance
 from benchmarks.gpu_headlines import HEADLINES
 from benchmarks.gpu_page import page
+from benchmarks.gpu_prepare import VARIABLE, travelling_cache
 from benchmarks.gpu_sanitize import verdict
+from benchmarks.gpu_smoke import built_case
 
 WANTED = (np.array([3.0, 4.0]),)
 
@@ -135,3 +140,38 @@ def test_classes_that_were_right_are_checked_and_none_else(
     assert asked == [["a/default", "a/0/mma=half", "a/0/impl=loops,mma=half"]] * 3
     assert found["steps"]["sanitize"]["state"] == "done"
     assert not is_class("a/0/mma=half,stages=2") and is_class("a/0/maps=False")
+
+
+# --- compiled beforehand --------------------------------------------------------------------------
+
+
+def test_what_was_compiled_beforehand_is_not_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = CheckOptions(tmp_path, 60.0, device="cuda-emulated", programs=("elements",))
+    found = prepare_check(options, "H100")
+    assert found["failed"] == {} and found["built"] == found["asked"] > 5 and found["bytes"] > 0
+    before = os.environ.get(VARIABLE)
+
+    def compiled(*_: Any, **__: Any) -> Any:
+        raise AssertionError("it was compiled again")
+
+    monkeypatch.setattr("autofuse.backends.cuda.build.compile_cubin", compiled)
+    with travelling_cache(tmp_path), dry_run() as kind:
+        for case in smoke_cases(kind, "small", ("elements",)):
+            built_case(kind, case)
+    assert os.environ.get(VARIABLE) == before
+
+
+def test_a_case_that_cannot_be_compiled_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: Any, **__: Any) -> Any:
+        raise CompileError("NVRTC refused the program")
+
+    monkeypatch.setattr("benchmarks.gpu_prepare.build_cuda", refuses)
+    options = CheckOptions(tmp_path, 60.0, device="cuda-emulated", programs=("loop",))
+    found = prepare_check(options, "H100")
+    assert found["built"] == 0 and "NVRTC refused" in found["failed"]["loop/default"]
+    with pytest.raises(AutofuseError, match="unknown target"):
+        prepare_check(CheckOptions(tmp_path), "sm_12:none")
