@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autofuse.kernel.text.dialects import CUDA, C
-from autofuse.kernel.text.expressions import expression
+from autofuse.kernel.text.expressions import expression, operand
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, call, cast
 
@@ -110,6 +110,14 @@ CASES: list[tuple[Expr, str]] = [
 def test_expression_text(expr: Expr, text: str) -> None:
     assert expression(expr, C) == text
     assert expression(expr, CUDA) == text
+
+
+def test_what_text_adds_to_or_compares_is_parenthesised_if_it_binds_less() -> None:
+    """`tk < p ? 4 : 8` is no end of a loop: it never comes."""
+    chosen = call("select", p, i, j)
+    assert operand(chosen, CUDA) == f"({expression(chosen, CUDA)})"
+    for plain in (i, one, call("add", i, one)):
+        assert operand(plain, CUDA) == expression(plain, CUDA)
 
 
 def test_c_spells_exp_its_own_way() -> None:

@@ -64,10 +64,10 @@ class Printer:
                 place = f"{buffer}[{self.text(index)}]"
                 yield f"{pad}{self.guard(buffer, in_lane)}{place} = {self.text(value)};"
             case Stream(buffer, start, local, count):
-                place = f"{buffer} + {self.text(start)}"
+                place = f"{buffer} + {self.operand(start)}"
                 yield f"{pad}af_stream({place}, {local}, ({self.text(count)}) * sizeof *{local});"
             case Ahead(buffer, start, count, written):
-                place = f"{buffer} + {self.text(start)}"
+                place = f"{buffer} + {self.operand(start)}"
                 nbytes = f"({self.text(count)}) * sizeof *{buffer}"
                 yield f"{pad}af_{'write' if written else 'read'}_soon({place}, {nbytes});"
             case Local(name, dtype, size):

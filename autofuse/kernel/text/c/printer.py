@@ -107,7 +107,7 @@ class _CPrinter(Printer):
                 lines = (dot_text if stmt.is_dot else tile_text)(stmt, self.operand, width)
             yield from ("  " * depth + line for line in lines)
         elif isinstance(stmt, Transpose):
-            places = (f"{p.buffer} + {self.text(p.start)}, {p.outer // p.inner}"
+            places = (f"{p.buffer} + {self.operand(p.start)}, {p.outer // p.inner}"
                       for p in (stmt.target, stmt.source))  # fmt: skip
             counts = f"{self.text(stmt.rows)}, {self.text(stmt.extent)}"
             arguments = f"{', '.join(places)}, {counts}, {int(stmt.stream)}"

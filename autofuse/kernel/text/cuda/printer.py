@@ -170,7 +170,7 @@ class _CudaPrinter(PartPrinter):
         self.team = inner_team(fetched.dealt.kind, self.own, outer) if fetched.dealt else outer
         for row in fetched.stored():
             yield from (f"  {line}" for line in self.shared(row))
-        yield from fetched.prologue(self.team, lambda sym: self.index_type(sym.dtype), self.text)
+        yield from fetched.prologue(self.team, lambda sym: self.index_type(sym.dtype), self.operand)
         self.team = outer
 
     def block(self, body: tuple[Stmt, ...], depth: int, in_lane: bool) -> Iterator[str]:
