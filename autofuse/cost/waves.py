@@ -39,6 +39,7 @@ CEILINGS = (
     Ceiling("H100", "tf32", 418e3, 8192, "waynehacking8, results/bench.csv"),
     Ceiling("H100", "half", 763e3, 4096, "pranjalssh/fast.cu, README"),
     Ceiling("H100", "half", 808e3, 8192, "pranjalssh/fast.cu, README"),
+    Ceiling("H100", "half", 784e3, 4096, "cuBLAS: docs/results/gpu-check-h100.json"),
     Ceiling("RTX4090", "half", 165e3, 8192, "tinygrad, extra/gemm/max_matmul.py"),
 )
 
