@@ -21,8 +21,14 @@ from autofuse.plan.fusion.groups import is_inline
 FLOATS = (DType.F32, DType.F64)
 WHOLE = (DType.I32, DType.I64, DType.U32)
 # What shares a unit adds up; other units work meanwhile. Divisions and roots have one of their own,
-# and so have remainders, whose long chains leave room for others.
+# and so have remainders and quotients of 32 bits, whose long chains leave room for others.
 ARITHMETIC, DIVISION, INTEGER, CHAINED = "arithmetic", "division", "integer", "chained"
+QUOTIENT = "quotient"
+# What was measured as "rem" and "div" of these before were C's own function and instruction.
+_RENAMED = {
+    **dict.fromkeys((("rem", dtype) for dtype in FLOATS), "remainder"),
+    **dict.fromkeys((("div", dtype) for dtype in (DType.I32, DType.U32)), QUOTIENT),
+}
 
 
 def call_name(call: Call) -> str:
@@ -34,8 +40,7 @@ def call_name(call: Call) -> str:
     slow = {*LIBM, "sqrt", "rem", "div"} if operand in FLOATS else {"div", "mul", "mulhi"}
     if fn not in slow or operand not in (*FLOATS, *WHOLE):
         return ""
-    # What was measured as "rem" before was a function of C.
-    return f"{'remainder' if fn == 'rem' else fn}.{operand}"
+    return f"{_RENAMED.get((fn, operand), fn)}.{operand}"
 
 
 def unit_of(name: str) -> str:
@@ -43,8 +48,8 @@ def unit_of(name: str) -> str:
     fn = name.split(".")[0]
     if fn in LIBM:
         return ARITHMETIC
-    if fn == "remainder":
-        return CHAINED
+    if fn in ("remainder", QUOTIENT):
+        return CHAINED if fn == "remainder" else QUOTIENT
     return DIVISION if fn in ("div", "sqrt") else INTEGER
 
 

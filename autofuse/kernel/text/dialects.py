@@ -77,8 +77,9 @@ C = Dialect(
     },
 )
 # C in a loop whose iterations are lanes of vectors. Elsewhere, where results may wait for each
-# other, C's own function of remainders is there sooner.
-LANES = replace(C, instead={**C.instead, "af_rem_f32": "af_lane_rem_f32"})
+# other, C's own divisions and remainders are there sooner.
+_BY_LANES = ("rem_f32", "div_i32", "rem_i32", "div_u32", "rem_u32")
+LANES = replace(C, instead={**C.instead, **{f"af_{n}": f"af_lane_{n}" for n in _BY_LANES}})
 CUDA = Dialect(
     name="cuda",
     types=_TYPES,

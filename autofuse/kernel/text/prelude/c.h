@@ -134,6 +134,43 @@ AF_INLINE float af_lane_rem_f32(float x, float y)
 AF_INLINE float af_lane_rem_f32(float x, float y) { return __builtin_fmodf(x, y); }
 #endif
 
+/* Quotients of 32 bits in lanes, for which processors have no instruction: those of f64, cut off, are
+   exact, since a quotient that is no whole number is further from the next one than half a bit of
+   53. Not so where a compiler may make products of them, which GCC tells from version 12 on. Only
+   signed numbers have conversions everywhere: others are moved by 2^31. */
+#if !defined __RECIPROCAL_MATH__ && !defined __clang__ && __GNUC__ >= 12
+AF_INLINE int32_t af_quotient_i32(int32_t x, int32_t y) { return (int32_t)((double)x / (double)y); }
+AF_INLINE double af_moved_u32(uint32_t x)
+{ return (double)(int32_t)(x ^ 0x80000000u) + 2147483648.0; }
+AF_INLINE uint32_t af_quotient_u32(uint32_t x, uint32_t y)
+{
+  const double q = __builtin_trunc(af_moved_u32(x) / af_moved_u32(y));
+  return (uint32_t)(int32_t)(q - 2147483648.0) ^ 0x80000000u;
+}
+AF_INLINE int32_t af_lane_div_i32(int32_t x, int32_t y)
+{
+  const int32_t q = af_quotient_i32(x, (y == 0) | (y == -1) ? 1 : y);
+  return y == 0 ? -1 : y == -1 ? (int32_t)(0u - (uint32_t)x) : q;
+}
+AF_INLINE int32_t af_lane_rem_i32(int32_t x, int32_t y)
+{
+  const int32_t d = (y == 0) | (y == -1) ? 1 : y, q = af_quotient_i32(x, d);
+  return y == 0 ? x : (int32_t)((uint32_t)x - (uint32_t)q * (uint32_t)d);
+}
+AF_INLINE uint32_t af_lane_div_u32(uint32_t x, uint32_t y)
+{ return y == 0 ? ~0u : af_quotient_u32(x, y == 0 ? 1u : y); }
+AF_INLINE uint32_t af_lane_rem_u32(uint32_t x, uint32_t y)
+{
+  const uint32_t d = y == 0 ? 1u : y;
+  return y == 0 ? x : x - af_quotient_u32(x, d) * d;
+}
+#else
+#define af_lane_div_i32 af_div_i32
+#define af_lane_rem_i32 af_rem_i32
+#define af_lane_div_u32 af_div_u32
+#define af_lane_rem_u32 af_rem_u32
+#endif
+
 AF_INLINE uint32_t af_mulhi_u32(uint32_t x, uint32_t y) { return (uint32_t)(((uint64_t)x * y) >> 32); }
 
 #define AF_BITS(A, DA, B, DB)                                                                \
