@@ -52,17 +52,17 @@ FAULTS = {
     ),
     "too_few_given": ("pieces 8192", "af_give_registers(88)", "af_give_registers(96)", {"pool"}),
     "sums_defined_later": (
-        "pieces 8192", r"for \(int32_t i = 0; i < 1; i\+\+\) af_keep_sums\(sums\[i\]\);", "",
+        "pieces 8192", r"for \(int32_t i = 0; i < 2; i\+\+\) af_keep_sums\(sums\[i\]\);", "",
         {"notes", "ordered"},
     ),
     "registers_that_fetching_has_not": (
-        "pieces 5000", r"af_give_registers\(88\)", "af_give_registers(40)", {"spills"},
+        "convolution 56x256x512x1x2", r"af_give_registers\(88\)", "af_give_registers(24)", {"spills"},
     ),
     "waits_in_a_run": (
         "square 4096", r"(af_multiply_group\(.*\);)", r"\1 af_group_commit(); af_group_await(0);",
         {"ordered"},
     ),
-    "a_box_less": ("boxes True", r"n < 4; n\+\+", "n < 3; n++", {"boxes"}),
+    "a_box_less": ("boxes True", r"n < 2; n\+\+", "n < 1; n++", {"boxes"}),
     "bytes_that_never_come": (
         "boxes True", r"af_expect_bytes\((.*), 49152\)", r"af_expect_bytes(\1, 49168)", {"boxes"},
     ),
