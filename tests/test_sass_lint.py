@@ -56,7 +56,8 @@ FAULTS = {
         {"notes", "ordered"},
     ),
     "registers_that_fetching_has_not": (
-        "convolution 56x256x512x1x2", r"af_give_registers\(88\)", "af_give_registers(24)", {"spills"},
+        "convolution 56x256x512x1x2", r"af_give_registers\(88\)", "af_give_registers(24)",
+        {"spills"},
     ),
     "waits_in_a_run": (
         "square 4096", r"(af_multiply_group\(.*\);)", r"\1 af_group_commit(); af_group_await(0);",
