@@ -57,6 +57,16 @@ def prepare(
     }  # fmt: skip
 
 
+def told(found: dict[str, Any]) -> str:
+    """What was prepared, in words."""
+    failed = [f"{name}: {why}" for name, why in found["failed"].items()]
+    last = (
+        f"{found['built']} of {found['asked']} cases are compiled for {found['target']} by NVRTC "
+        f"{found['nvrtc']}, which must be there too: {found['bytes'] / 2**20:.0f} MiB in {CACHE}/"
+    )
+    return "\n".join([*failed, last])
+
+
 def standing_for(target: Target) -> DeviceKind:
     """A device of which plans and texts are made, and no more."""
     return replace(
