@@ -61,18 +61,18 @@ def _turned_product(a: Any, b: Any) -> Any:
     return a @ xp.permute_dims(b, (1, 0))
 
 
-def _attention(q: Any, k: Any, v: Any) -> Any:
-    return xp.softmax(q @ xp.permute_dims(k, (0, 2, 1)) * 0.125) @ v
+def attention(q: Any, k: Any, v: Any) -> Any:
+    return xp.softmax(q @ xp.permute_dims(k, (0, 2, 1)) * (q.shape[2] ** -0.5)) @ v
 
 
-def _causal(q: Any, k: Any, v: Any) -> Any:
+def causal_attention(q: Any, k: Any, v: Any) -> Any:
     rows = xp.arange(q.shape[1])
     seen = xp.expand_dims(rows, 1) >= xp.expand_dims(rows, 0)
-    scores = q @ xp.permute_dims(k, (0, 2, 1)) * 0.125
+    scores = q @ xp.permute_dims(k, (0, 2, 1)) * (q.shape[2] ** -0.5)
     return xp.softmax(xp.where(seen, scores, -1e30)) @ v
 
 
-def _convolution(x: Any, w: Any) -> Any:
+def convolution(x: Any, w: Any) -> Any:
     return xp.maximum(xp.conv(x, w, channels_last=True, padding=1, stride=1), 0.0)
 
 
@@ -117,10 +117,10 @@ PROGRAMS: Mapping[str, Program] = {
         (512, 256, 512), (64, 64, 64),
     ),
     "product ragged": Program(_relu_product, _product("bf16"), (333, 200, 96), (50, 33, 24)),
-    "attention": Program(_attention, _heads, (256, 64), (32, 16)),
-    "causal attention": Program(_causal, _heads, (256, 64), (32, 16)),
+    "attention": Program(attention, _heads, (256, 64), (32, 16)),
+    "causal attention": Program(causal_attention, _heads, (256, 64), (32, 16)),
     "convolution": Program(
-        _convolution,
+        convolution,
         lambda n, side, c, made: (((n, side, side, c), "bf16"), ((3, 3, c, made), "bf16")),
         (4, 28, 64, 64), (1, 6, 16, 16),
     ),

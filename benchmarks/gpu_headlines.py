@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import autofuse.frontends.array_api as xp
-from benchmarks.gpu_classes import Operands, Program
+from benchmarks.gpu_classes import Operands, Program, attention, causal_attention, convolution
 
 # Given torch and tensors: the call that is timed, with whatever is laid out before it.
 Peer = Callable[..., Callable[[], Any]]
@@ -59,17 +59,6 @@ def _torch_gelu(torch: Any, a: Any, b: Any, bias: Any) -> Any:
     return torch.nn.functional.gelu(a @ b + bias, approximate="tanh")
 
 
-def _attention(q: Any, k: Any, v: Any) -> Any:
-    return xp.softmax(q @ xp.permute_dims(k, (0, 2, 1)) * (q.shape[2] ** -0.5)) @ v
-
-
-def _causal(q: Any, k: Any, v: Any) -> Any:
-    rows = xp.arange(q.shape[1])
-    seen = xp.expand_dims(rows, 1) >= xp.expand_dims(rows, 0)
-    scores = q @ xp.permute_dims(k, (0, 2, 1)) * (q.shape[2] ** -0.5)
-    return xp.softmax(xp.where(seen, scores, -1e30)) @ v
-
-
 def _sdpa(causal: bool, torch: Any, q: Any, k: Any, v: Any) -> Any:
     given = (x.unsqueeze(0) for x in (q, k, v))
     found = torch.nn.functional.scaled_dot_product_attention(*given, is_causal=causal)
@@ -94,7 +83,7 @@ def _by_backend(causal: bool, backend: str) -> Peer:
 def _heads(heads: int, rows: int, depth: int, causal: bool) -> Headline:
     share = 2.0 if causal else 4.0
     program = Program(
-        _causal if causal else _attention,
+        causal_attention if causal else attention,
         lambda h, m, d: (((h, m, d), "bf16"),) * 3, (heads, rows, depth), (2, 32, 16),
     )  # fmt: skip
     backends = {"flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
@@ -103,10 +92,6 @@ def _heads(heads: int, rows: int, depth: int, causal: bool) -> Headline:
         lambda torch, *t: _sdpa(causal, torch, *t),
         {name: _by_backend(causal, backend) for name, backend in backends.items()},
     )  # fmt: skip
-
-
-def _convolution(x: Any, w: Any) -> Any:
-    return xp.maximum(xp.conv(x, w, channels_last=True, padding=1, stride=1), 0.0)
 
 
 def _torch_convolution(torch: Any, x: Any, w: Any) -> Any:
@@ -129,7 +114,7 @@ def _laid_out(torch: Any, x: Any, w: Any) -> Callable[[], Any]:
 
 def _layer(images: int, side: int, channels: int) -> Headline:
     program = Program(
-        _convolution,
+        convolution,
         lambda n, s, c: (((n, s, s, c), "bf16"), ((3, 3, c, c), "bf16")),
         (images, side, channels), (1, 6, 16),
     )  # fmt: skip
