@@ -65,10 +65,7 @@ class CaseStep:
         asked, told = context.out / f"{self.name}-asked.json", self.told(context.out)
         asked.write_text(json.dumps(left), encoding="utf-8")
         told.unlink(missing_ok=True)
-        command = [
-            sys.executable, "-m", self.module, "--device", context.kind.name,
-            "--size", context.size, "--asked", str(asked), "--told", str(told),
-        ]  # fmt: skip
+        command = child_command(self.module, context, asked, told)
         log, seconds = context.out / f"{self.name}.log", end - context.clock()
         with closing(follow(command, log, seconds, context.clock, poll_s=0.2)) as child:
             for code in child:
@@ -76,6 +73,14 @@ class CaseStep:
                 yield watch.look()
                 if watch.hangs:
                     return
+
+
+def child_command(module: str, context: Context, asked: Path, told: Path) -> list[str]:
+    """What runs `module` on the cases that the file `asked` names; it writes verdicts to `told`."""
+    return [
+        sys.executable, "-m", module, "--device", context.kind.name, "--size", context.size,
+        "--asked", str(asked), "--told", str(told),
+    ]  # fmt: skip
 
 
 class Watch:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from autofuse.peers.types import BenchError
 from benchmarks.dry import DRY
-from benchmarks.gpu_cases import RIGHT
+from benchmarks.gpu_cases import RIGHT, child_command
 from benchmarks.gpu_children import follow
 from benchmarks.gpu_classes import is_class
+from benchmarks.gpu_smoke import CASES
 from benchmarks.gpu_steps import Context, require_all
 
 TOOL = "compute-sanitizer"
@@ -52,10 +52,7 @@ def _checked(
     for old in (told, log):
         old.unlink(missing_ok=True)
     asked.write_text(json.dumps(list(names)), encoding="utf-8")
-    command = [
-        *head, sys.executable, "-m", "benchmarks.gpu_smoke", "--device", context.kind.name,
-        "--size", context.size, "--asked", str(asked), "--told", str(told),
-    ]  # fmt: skip
+    command = [*head, *child_command(CASES.module, context, asked, told)]
     code: int | None = None
     for code in follow(command, log, seconds, context.clock, poll_s=0.5):  # noqa: B007
         pass
