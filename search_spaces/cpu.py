@@ -8,6 +8,7 @@ from typing import Any
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.elements.thread_per_element import SHORT
+from autofuse.kernel.library.gemm import library_solver
 from autofuse.kernel.library.onednn import DnnlCall, dnnl_group
 from autofuse.kernel.lower import walked_tiles
 from autofuse.kernel.passes.nest_lanes import LEAST_LANES
@@ -259,6 +260,9 @@ class CpuLaunchSpace(LaunchSpace):
 
 
 def _threads(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:
+    solver = library_solver(graph, group)
+    if solver is not None and solver.count == 1:
+        return (1,)
     work = _work(graph, group)
     if work >= SHARED_WORK:
         return (usable_cores(),)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from autofuse.graph.types import Graph
-from autofuse.kernel.library.gemm import library_product, library_transform
+from autofuse.kernel.library.gemm import library_product, library_solver, library_transform
 from autofuse.kernel.text.dialects import Dialect
 from autofuse.ops.control import is_counted
 from autofuse.ops.spec import Motion
@@ -21,6 +21,7 @@ from autofuse.plan.parameters import (
     MATH,
     PRODUCT,
     RELAXED,
+    SOLVER,
     TRANSFORM,
     LaunchParameter,
     LaunchTable,
@@ -43,8 +44,8 @@ class LaunchSpace(Protocol):
     """The launch parameters of one backend."""
 
     def kind(self, graph: Graph, group: FusionGroup) -> str:
-        """Which parameters apply: "item", "row", "loop", "gemm", "product", "transform" or
-        "body" (a loop that the host runs)."""
+        """Which parameters apply: "item", "row", "loop", "gemm", "product", "transform",
+        "solver" or "body" (a loop that the host runs)."""
         ...
 
     def default(self, graph: Graph, group: FusionGroup) -> LaunchConfig:
@@ -75,6 +76,8 @@ def kernel_kind(graph: Graph, group: FusionGroup, dialect: Dialect) -> str:
         return GEMM
     if library_transform(graph, group) is not None:
         return TRANSFORM
+    if library_solver(graph, group) is not None:
+        return SOLVER
     form = widest_form(graph, group)
     if form is not None and form.carries:
         return LOOP

@@ -14,7 +14,7 @@ from autofuse.kernel.render import render_cuda
 from autofuse.kernel.text.dialects import CUDA
 from autofuse.zoo import zoo_graph
 from tests.support.cuda_texts import pack, whole_kernel
-from tests.support.op_cases import CASES, one_op
+from tests.support.op_cases import KERNELS, one_op
 
 ZOO = ("softmax:small", "layer_norm_gelu:small", "black_scholes:small", "cartpole_naive:small")
 
@@ -59,7 +59,7 @@ def test_kernels_compile_for_sm_90_without_a_word() -> None:
 
 def distinct_ops() -> list[Graph]:
     """One graph for each op and dtypes of its operands and results."""
-    graphs = [one_op(*case) for case in CASES.values()]
+    graphs = [one_op(*case) for case in KERNELS.values()]
     kinds = {
         (g.nodes[-1].op, *(t.dtype for t in (*g.input_types, *g.output_types))): g for g in graphs
     }

@@ -7,18 +7,18 @@ import pytest
 from autofuse.backends.emulator.emulator import ORDERS, Emulated
 from autofuse.measure.check.compare import check
 from tests.support.emulation import OneKernel, library_of, one_kernel, run_kernel
-from tests.support.op_cases import CASES, expected, one_op
+from tests.support.op_cases import KERNELS, expected, one_op
 
 Library = tuple[dict[str, OneKernel], Emulated]
 
 
 @pytest.fixture(scope="module")
 def library() -> Library:
-    made = {name: one_kernel(one_op(*case)) for name, case in CASES.items()}
+    made = {name: one_kernel(one_op(*case)) for name, case in KERNELS.items()}
     return made, library_of(list(made.values()))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", KERNELS)
 def test_op_gives_its_reference_result(name: str, library: Library) -> None:
     inputs, reference = expected(name)
     made, kernels = library

@@ -27,8 +27,8 @@ from search_spaces import FusionSpace
 from search_spaces.launch import first_option
 from tests.support.kind_cases import CASES as KINDS
 from tests.support.moved_products import moved_product
-from tests.support.op_cases import CASES as OPS
 from tests.support.op_cases import CHUNK, expected, one_kernel_each, together, whole
+from tests.support.op_cases import KERNELS as OPS
 
 pytestmark = pytest.mark.gpu
 OP_CHUNKS = [list(OPS)[k : k + CHUNK] for k in range(0, len(OPS), CHUNK)]

@@ -92,7 +92,7 @@ def test_gradients(name: str) -> None:
     check(jax.grad(fn), *args)
 
 
-@pytest.mark.parametrize("order", [1, 2, 3, 8, 16])
+@pytest.mark.parametrize("order", [1, 2, 3, 4, 8, 16, 40])
 def test_eigenvectors_make_the_matrix_again(order: int) -> None:
     a = RNG.standard_normal((3, order, order))
     a = a + a.swapaxes(1, 2)
@@ -117,11 +117,6 @@ def test_singular_vectors_make_the_matrix_again(shape: tuple[int, ...], full: bo
     np.testing.assert_allclose(
         u.swapaxes(-1, -2) @ u, np.eye(u.shape[-1]) + 0 * (u.swapaxes(-1, -2) @ u), atol=1e-12
     )
-
-
-def test_large_matrices_are_refused_by_name() -> None:
-    with pytest.raises(autofuse.AutofuseError, match=r"'cholesky' .*matrices of 65 x 65"):
-        from_jax(jnp.linalg.cholesky, np.eye(65))
 
 
 def test_a_plan_solves_a_batch() -> None:

@@ -17,8 +17,8 @@ import numpy as np
 
 from autofuse.backends.aligned import OutputPool, aligned_bytes, copied_to
 from autofuse.backends.base import AMX_USED, ArrayType, Artifact, BoundEntry, LaunchError
-from autofuse.backends.cpu.pocketfft import library_tables
 from autofuse.backends.cpu.pool import pool_pointer
+from autofuse.backends.cpu.tables import library_tables
 from autofuse.backends.dlpack import host_array
 from autofuse.backends.machine import has_tiles, multiplies_tiles
 from autofuse.backends.sealed import load_checked
@@ -108,8 +108,9 @@ class LoadedLibrary:
         # Positions and types of the inputs of a call.
         self._places = artifact.binding.free(range(len(artifact.inputs)))
         self._types = artifact.binding.free(artifact.inputs)
-        *blas, transforms = library_tables() if artifact.blas else (0, 0, 0, 0)
-        self._blas = (ctypes.c_void_p * 6)(*blas, pool_pointer(artifact.pool), dnnl, transforms)
+        *blas, transforms, solvers = library_tables() if artifact.blas else (0,) * 5
+        pool = pool_pointer(artifact.pool)
+        self._blas = (ctypes.c_void_p * 7)(*blas, pool, dnnl, transforms, solvers)
         try:
             self._is_own = like is None
             held = load_checked(artifact.path, artifact.digest) if like is None else like._handle

@@ -33,13 +33,16 @@ class Pattern(IntEnum):
     OPAQUE = 8
 
 
+OPAQUE = (Family.SCAN, Family.SORT, Family.RANDOM, Family.CONTROL, Family.SOLVER)
+
+
 def pattern_of(graph: Graph, node: int) -> Pattern:
     """Ops of several results, scans, sorts, transforms, random numbers and loops are opaque."""
     n = graph[node]
     family = n.spec.family
     if n.spec.transforms is not None:
         return Pattern.OPAQUE
-    if len(n.types) > 1 or family in (Family.SCAN, Family.SORT, Family.RANDOM, Family.CONTROL):
+    if len(n.types) > 1 or family in OPAQUE:
         return Pattern.OPAQUE
     if family in (Family.CONTRACTION, Family.WINDOW):
         return Pattern.OUT_FUSABLE

@@ -87,9 +87,10 @@ def _cuda() -> dict[str, Any]:
 
 
 def _libraries() -> dict[str, Any]:
-    """What competes with kernels: on device cpu for products, convolutions and transforms, on CUDA
-    for products with what follows them."""
+    """What competes with kernels: on device cpu for products, convolutions, transforms and
+    factorisations, on CUDA for products with what follows them."""
     from autofuse.backends.cpu.blas import blas_name
+    from autofuse.backends.cpu.lapack import lapack_name
     from autofuse.backends.cpu.onednn import onednn
     from autofuse.backends.cpu.pocketfft import pocketfft_name
     from autofuse.backends.cuda.blaslt import cublaslt_name
@@ -97,7 +98,7 @@ def _libraries() -> dict[str, Any]:
 
     named: dict[str, Callable[[], str]] = {
         "blas": blas_name, "onednn": lambda: onednn().name, "fft": pocketfft_name,
-        "cublaslt": cublaslt_name, "tensor_maps": tensor_map_name,
+        "lapack": lapack_name,         "cublaslt": cublaslt_name, "tensor_maps": tensor_map_name,
     }  # fmt: skip
     return {library: _library(name) for library, name in named.items()}
 

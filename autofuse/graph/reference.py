@@ -174,6 +174,8 @@ def noisy(
     control = node.spec.family is Family.CONTROL  # has its noise inside
     if control or not node.spec.rounds(call):
         return results
+    if node.spec.blurs is not None:
+        results = _blurred(node.spec, call, operands, noise)
     kept = {} if kept is None else kept
     if i not in kept:
         kept[i] = _fold_sizes(node.spec, call, operands, results, evaluate)
@@ -181,6 +183,14 @@ def noisy(
         noise.stored(array, type_.dtype, size) if type_.dtype.is_float else array
         for array, type_, size in zip(results, node.types, kept[i], strict=True)
     )
+
+
+def _blurred(spec: OpSpec, call: OpCall, operands: Arrays, noise: Noise) -> Arrays:
+    """Results of operands that rounding may as well have moved."""
+    assert spec.blurs is not None
+    eps = call.out.dtype.eps
+    pairs = zip(operands, spec.blurs(operands, call), strict=True)
+    return spec.reference(tuple(a + noise(size, eps) - size for a, size in pairs), call)
 
 
 # Partial sums are this many times the root of the sum of squares of the terms, now and then.

@@ -44,6 +44,7 @@ def lower(group: Graph, launch: LaunchConfig, name: str = "kernel") -> Kernel:
     printer as facts. Raises LoweringError when the group is not a legal kernel, or a loop's
     iterations are no multiple of `loop_unroll`, and LaunchSettingError."""
     look()
+    _require_body(group)
     left, windows = windows_only(group)
     verdict, emitter = forms_of(left), Emitter()
     operands = packed_operands(left, launch)
@@ -97,6 +98,13 @@ def _tiles(group: Graph, form: Form, launch: LaunchConfig, frame: Frame) -> Tile
         tiles = tiles_of(group, form, diagonal=True)
         return tiles if tiles is not None and _walks(group, form, tiles, frame) else None
     return tiles
+
+
+def _require_body(group: Graph) -> None:
+    """Raises LoweringError for what only a library computes."""
+    for node in group.nodes:
+        if node.spec.family is Family.SOLVER:
+            raise LoweringError(f"no library of this device does '{node.op}', and no kernel can")
 
 
 def _walks(group: Graph, form: Form, tiles: Tiles, frame: Frame) -> bool:

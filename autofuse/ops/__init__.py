@@ -18,6 +18,7 @@ from autofuse.ops.types import GraphError, Literal, OpCall, TensorType, make_att
 families(
     "elementwise", "source", "movement", "reduction", "contraction", "control", "random",
     "updates", "scatter", "sorting", "window_reduction", "convolution", "fourier",
+    "solvers",
 )  # fmt: skip
 
 __all__ = [

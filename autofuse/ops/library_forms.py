@@ -1,4 +1,5 @@
-"""What libraries are asked for: convolutions and Fourier transforms of arrays in memory."""
+"""What libraries are asked for: convolutions, Fourier transforms and factorisations of matrices, of
+arrays in memory."""
 
 from __future__ import annotations
 
@@ -53,3 +54,23 @@ class Transform:
         if self.kind == "rfft":
             return (self.n, 1), half
         return (half, (self.n, 1)) if self.kind == "irfft" else ((self.n, 2), (self.n, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Solver:
+    """`count` matrices of `rows` x `columns`, one after another and row-major, factorised or solved
+    with by the op `kind`; `inner` columns of a right side, or so many reflections. `lower`: the
+    elements of that triangle count; `unit`: ones are on the diagonal, whatever is in it."""
+
+    kind: str
+    count: int
+    rows: int
+    columns: int
+    inner: int = 0
+    lower: bool = True
+    unit: bool = False
+
+    @property
+    def least(self) -> int:
+        """The shorter side."""
+        return min(self.rows, self.columns)

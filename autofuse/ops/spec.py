@@ -22,7 +22,7 @@ from autofuse.ops.views import View, WindowAt
 
 # Rows of the families that have them bring these along.
 if TYPE_CHECKING:
-    from autofuse.ops.library_forms import StridedConv, Transform
+    from autofuse.ops.library_forms import Solver, StridedConv, Transform
     from autofuse.ops.terms import Factors, FoldOver
 
 Infer = Callable[[OpCall], tuple[TensorType, ...]]
@@ -50,6 +50,7 @@ class Family(Enum):
     WINDOW = "window"  # out[i] = fold over in[g(i, k)] for every place k of a window: row.over
     CONTRACTION = "contraction"  # out[i] = sum of products of two operands: row.over
     RANDOM = "random"  # out[i] = generator(key, i): a body like SOURCE, but a library call to rules
+    SOLVER = "solver"  # whole matrices factorised by a library: row.solves, and no body
     CONTROL = "control"  # counted loop
 
 
@@ -75,6 +76,7 @@ _NEEDED: Mapping[Family, Needed] = {
     Family.WINDOW: needs.any_one,
     Family.CONTRACTION: needs.share,
     Family.RANDOM: needs.nothing,
+    Family.SOLVER: needs.any_one,
     Family.CONTROL: needs.nothing,
 }
 
@@ -130,11 +132,12 @@ class OpSpec:
     `infer` checks operands and attributes (raising GraphError) and gives the output types;
     `reference` computes in NumPy, floats as float64, integers exactly;
     `body` gives one output element from operand elements (None for REDUCTION with a `fold`,
-    SCAN, SORT, SCATTER, WINDOW, CONTRACTION and CONTROL); `over` says what a WINDOW or a
+    SCAN, SORT, SCATTER, WINDOW, CONTRACTION, SOLVER and CONTROL); `over` says what a WINDOW or a
     CONTRACTION folds, and `factors` what a CONTRACTION multiplies; `convolves` gives one as a
-    convolution that a library could do, None where it is not (without it: none is), and
-    `transforms` the same as Fourier transforms, which such an op shares no kernel with; `joins`
-    what a SCATTER makes of an element that is there and one that comes;
+    convolution that a library could do, None where it is not (without it: none is), `transforms`
+    the same as Fourier transforms, which such an op shares no kernel with, and `solves` what a
+    SOLVER asks a library for; `joins` what a SCATTER makes of an element that is there and one that
+    comes;
     `axes` says which axes pass through untouched; `depends` gives for each operand the output axes
     on which the indices of its other axes depend (None: those of a reduction or a contraction on
     none, of other ops on all that do not pass through);
@@ -161,7 +164,9 @@ class OpSpec:
     order a kernel may choose, and `squares` gives for each result the sum of their squares
     (without it: the reference of squared operands);
     `divides` says that the body of floats has a quotient or a square root, whose rounding a kernel
-    may choose too; `proportional` names the operands of an elementwise op of two that its result is
+    may choose too; `blurs` gives, for what is backward stable, how far rounding may as well have
+    moved each element of each operand, in epsilons: what that moves a result by, it may be wrong
+    by; `proportional` names the operands of an elementwise op of two that its result is
     proportional to, each by itself; `snaps` that a call turns floats into whole numbers, so that
     one rounding error of an operand may move a result by one.
 
@@ -182,6 +187,7 @@ class OpSpec:
     factors: Factors | None = None
     convolves: Callable[[OpCall], StridedConv | None] | None = None
     transforms: Callable[[OpCall], Transform | None] | None = None
+    solves: Callable[[OpCall], Solver] | None = None
     axes: Callable[[OpCall], AxisMap] | None = None
     depends: Callable[[OpCall], tuple[Shape, ...]] | None = None
     special: bool = False
@@ -197,6 +203,7 @@ class OpSpec:
     terms: Callable[[OpCall], int] = one_term
     squares: Reference | None = None
     divides: bool = False
+    blurs: Reference | None = None
     proportional: tuple[int, ...] = ()
     snaps: Callable[[OpCall], bool] = never
     algebra: Algebra = NO_ALGEBRA

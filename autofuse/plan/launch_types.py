@@ -16,10 +16,14 @@ DIAGONAL = "diagonal"
 # A Fourier transform, which a library does, or a kernel by its definition.
 TRANSFORM = "transform"
 LOOPS = (ITEM, ROW, LOOP)
+# A factorisation of matrices, which only a library does.
+SOLVER = "solver"
 # A loop that the host runs: its kernels have configurations of their own.
 BODY = "body"
 # Who computes what a library could.
 BLAS, BLASLT, ONEDNN, FFT, GENERATED = "blas", "blaslt", "onednn", "fft", "loops"
+# Asked for by no setting: nothing else computes what it does.
+LAPACK = "lapack"
 # Kernels that may have tiles: products alone, which may also be library calls, and fused ones.
 TILES = (GEMM, PRODUCT)
 

@@ -20,11 +20,13 @@ from autofuse.plan.launch_types import FFT as FFT
 from autofuse.plan.launch_types import GEMM as GEMM
 from autofuse.plan.launch_types import GENERATED as GENERATED
 from autofuse.plan.launch_types import ITEM as ITEM
+from autofuse.plan.launch_types import LAPACK as LAPACK
 from autofuse.plan.launch_types import LOOP as LOOP
 from autofuse.plan.launch_types import LOOPS as LOOPS
 from autofuse.plan.launch_types import ONEDNN as ONEDNN
 from autofuse.plan.launch_types import PRODUCT as PRODUCT
 from autofuse.plan.launch_types import ROW as ROW
+from autofuse.plan.launch_types import SOLVER as SOLVER
 from autofuse.plan.launch_types import TILES as TILES
 from autofuse.plan.launch_types import TRANSFORM as TRANSFORM
 from autofuse.plan.launch_types import LaunchConfig as LaunchConfig
@@ -183,7 +185,8 @@ C_IMPL = replace(
 THREADS = LaunchParameter(
     "threads", int, (1,), 1,
     "Threads that work on a kernel together: 1 or as many as there are cores.",
-    (*LOOPS, *TILES, DIAGONAL, TRANSFORM), changes_text=False, least=1, most=1 << 12, spelled=True,
+    (*LOOPS, *TILES, DIAGONAL, TRANSFORM, SOLVER), changes_text=False, least=1, most=1 << 12,
+    spelled=True,
 )  # fmt: skip
 VECTOR_BITS = LaunchParameter(
     "vector_bits", int, (512, 256), 512,

@@ -24,6 +24,7 @@ from benchmarks.fuzz.elementwise import (
     elementwise,
 )
 from benchmarks.fuzz.maker import Made, Maker
+from benchmarks.fuzz.matrices import solver
 
 # --- moves of elements
 
@@ -386,7 +387,7 @@ def _of_family(op: str, family: Family) -> Move | None:
         return _transform(op)
     of: dict[Family, Callable[[str], Move]] = {
         Family.REDUCTION: _reduce, Family.SCAN: _scan, Family.WINDOW: _window,
-        Family.SCATTER: _scatter,
+        Family.SCATTER: _scatter, Family.SOLVER: solver,
     }  # fmt: skip
     return of[family](op) if family in of else None
 

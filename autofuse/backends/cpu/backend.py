@@ -18,11 +18,12 @@ from autofuse.backends.cpu.entry import (
     library_task,
     runtime_text,
 )
+from autofuse.backends.cpu.lapack import lapack_name
 from autofuse.backends.cpu.onednn import OneDnnError, onednn
 from autofuse.backends.cpu.pocketfft import PocketfftMissing, pocketfft_name, pocketfft_table
 from autofuse.backends.cpu.pool import pool_source
 from autofuse.backends.cpu.target import NATIVE
-from autofuse.backends.cpu.tasks import DnnlCallee, KernelCall, same_kernel
+from autofuse.backends.cpu.tasks import IN_TABLE, DnnlCallee, KernelCall, same_kernel
 from autofuse.graph.types import Graph
 from autofuse.kernel.ir.types import Kernel
 from autofuse.kernel.library.gemm import library_of
@@ -40,6 +41,7 @@ from autofuse.plan.parameters import (
     C_MATH,
     FAST_DIVISION,
     FFT,
+    LAPACK,
     ONEDNN,
     THREADS,
     VECTOR_BITS,
@@ -118,8 +120,8 @@ def program(graph: Graph, candidate: Candidate) -> Program:
     blas = False
     for run in kernel_runs(plan.everything):
         library = library_of(run.graph, run.group, run.launch, C)
-        blas |= library in (BLAS, FFT)
-        if library in (BLAS, FFT) or same_kernel(run) in calls:
+        blas |= library in IN_TABLE
+        if library in IN_TABLE or same_kernel(run) in calls:
             continue
         if library == ONEDNN:
             calls[same_kernel(run)] = DnnlCallee(len(prepared))
@@ -174,6 +176,8 @@ def kernel_code(run: Run) -> str:
     library = library_of(run.graph, run.group, run.launch, C)
     if library == BLAS:
         return library_code(run, blas_name(), library_task(run), *ENTRY_FLAGS)
+    if library == LAPACK:
+        return library_code(run, lapack_name(), library_task(run), *ENTRY_FLAGS)
     if library == FFT:
         return library_code(run, pocketfft_name(), library_task(run), *ENTRY_FLAGS)
     if library == ONEDNN:

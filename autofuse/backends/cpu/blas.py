@@ -27,28 +27,31 @@ def blas_pointers() -> tuple[int, int, int]:
 
     `int set_threads(int)` sets how many threads BLAS itself uses and returns the number before;
     its address is 0 where the BLAS is not OpenBLAS. Raises AutofuseError."""
-    cython_blas = _cython_blas()
-    capsules = cython_blas.__pyx_capi__
-    api = ctypes.pythonapi
+    found = [exported("blas", name) for name in _NAMES]
+    return found[0], found[1], _thread_setter(_exporter("blas").__file__)
+
+
+def exported(library: str, name: str) -> int:
+    """The address of function `name` of "blas" or "lapack", valid for the life of the process.
+
+    Raises AutofuseError, and ImportError or KeyError where SciPy lacks it."""
+    capsule, api = _exporter(library).__pyx_capi__[name], ctypes.pythonapi
     api.PyCapsule_GetName.restype = ctypes.c_char_p
     api.PyCapsule_GetName.argtypes = [ctypes.py_object]
     api.PyCapsule_GetPointer.restype = ctypes.c_void_p
     api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    found = []
-    for name in _NAMES:
-        signature = api.PyCapsule_GetName(capsules[name])
-        # An ILP64 build of SciPy would read 64-bit integers from our 32-bit ones.
-        if b"int *" not in signature:
-            raise AutofuseError(f"this SciPy's {name} does not take 32-bit integers: {signature}")
-        found.append(int(api.PyCapsule_GetPointer(capsules[name], signature)))
-    return found[0], found[1], _thread_setter(cython_blas.__file__)
+    signature = api.PyCapsule_GetName(capsule)
+    # An ILP64 build of SciPy would read 64-bit integers from our 32-bit ones.
+    if b"int *" not in signature:
+        raise AutofuseError(f"this SciPy's {name} does not take 32-bit integers: {signature}")
+    return int(api.PyCapsule_GetPointer(capsule, signature))
 
 
 @lru_cache(maxsize=1)
 def blas_name() -> str:
     """What SciPy brings as BLAS: OpenBLAS says its version and for which processor its kernels are;
     of another one SciPy's own version is told."""
-    library = ctypes.CDLL(_cython_blas().__file__)
+    library = ctypes.CDLL(_exporter("blas").__file__)
     for prefix in ("scipy_", ""):
         try:
             config = getattr(library, f"{prefix}openblas_get_config")
@@ -60,20 +63,22 @@ def blas_name() -> str:
     return f"the BLAS of SciPy {version('scipy')}"
 
 
-@lru_cache(maxsize=1)
-def _cython_blas() -> Any:
-    """The module scipy.linalg.cython_blas, by its file: the package around it takes a third of a
-    second to import, and none of it is used."""
+@lru_cache(maxsize=2)
+def _exporter(library: str) -> Any:
+    """The module scipy.linalg.cython_blas or cython_lapack, by its file: the package around it
+    takes a third of a second to import, and none of it is used."""
+    name = f"scipy.linalg.cython_{library}"
     package = find_spec("scipy")
     folders = [] if package is None else package.submodule_search_locations or ()
-    for path in (Path(f, "linalg", f"cython_blas{s}") for f in folders for s in EXTENSION_SUFFIXES):
+    files = (Path(f, "linalg", f"cython_{library}{s}") for f in folders for s in EXTENSION_SUFFIXES)
+    for path in files:
         if path.exists():
-            found = spec_from_file_location("scipy.linalg.cython_blas", path)
+            found = spec_from_file_location(name, path)
             assert found is not None and found.loader is not None
             module = module_from_spec(found)
             found.loader.exec_module(module)
             return module
-    return import_module("scipy.linalg.cython_blas")
+    return import_module(name)
 
 
 def _thread_setter(extension: str) -> int:

@@ -1,7 +1,8 @@
 """The entry of a CPU program: a schedule's steps as C calls.
 
 `blas` holds sgemm, dgemm, set_threads (or null), parallel (see `pool.c`), what calls of oneDNN need
-(see `onednn.c`) and the loops of pocketfft (see `pocketfft.py`), or null.
+(see `onednn.c`), the loops of pocketfft (see `pocketfft.py`) and the routines of LAPACK (see
+`lapack.py`), or null.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from autofuse.kernel.library.gemm import library_of
 from autofuse.kernel.library.onednn import dnnl_group
 from autofuse.kernel.text.dialects import C
 from autofuse.plan.fusion.groups import reads
-from autofuse.plan.parameters import FFT, THREADS
+from autofuse.plan.parameters import FFT, LAPACK, THREADS
 from autofuse.plan.program.schedule import (
     Copy,
     Ref,
@@ -42,8 +43,9 @@ ENTRY = "af_entry"
 PROFILE = f"{ENTRY}_profile"
 # What runs once, in a program with constants.
 PREPARE = f"{ENTRY}_prepare"
-# What an entry says where NumPy has no transforms that can be called.
-NO_TRANSFORMS = 5
+# What an entry says where a table is missing: NumPy's transforms, SciPy's LAPACK. By library: the
+# table's place, and what is said.
+_TABLES = {FFT: (5, 5), LAPACK: (6, 6)}
 _CLOCK = """static double af_now_us(void)
 {
   struct timespec t;
@@ -51,6 +53,8 @@ _CLOCK = """static double af_now_us(void)
   return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
 }"""
 _RUNTIME = """
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 typedef void (*af_gemm_f32)(const char *, const char *, const int *, const int *, const int *,
@@ -144,8 +148,10 @@ def _entry(plan: Schedule, calls: Callees, gemms: Mapping[Run, int], name: str) 
     may_fail = any(isinstance(call, DnnlCallee) for call in calls.values())
     if may_fail:
         yield "  int32_t failed = 0;"
-    if any(library_of(run.graph, run.group, run.launch, C) == FFT for run in gemms):
-        yield f"  if (!blas[5]) return {NO_TRANSFORMS};"
+    called = {library_of(run.graph, run.group, run.launch, C) for run in gemms}
+    for library, (place, said) in _TABLES.items():
+        if library in called:
+            yield f"  if (!blas[{place}]) return {said};"
     if profiled:
         yield "  double before_us = af_now_us(), after_us;"
     if gemms:

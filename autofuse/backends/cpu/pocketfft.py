@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from autofuse.backends.cpu.blas import blas_pointers
 from autofuse.errors import AutofuseError, Blame
 
 # In the order of the table that programs get; of real numbers n is even or odd.
@@ -89,8 +88,6 @@ def has_pocketfft() -> bool:
     return True
 
 
-def library_tables() -> tuple[int, int, int, int]:
-    """BLAS and the transforms as an entry gets them. SciPy takes long to import: only for programs
-    that call one of them."""
-    found = ctypes.addressof(pocketfft_table()) if has_pocketfft() else 0
-    return (*blas_pointers(), found)
+def pocketfft_address() -> int:
+    """Of the table; 0 where there is none."""
+    return ctypes.addressof(pocketfft_table()) if has_pocketfft() else 0

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from autofuse.backends.cpu.ffts import fft_task, transform_of
+from autofuse.backends.cpu.solvers import solver_of, solver_task
 from autofuse.kernel.library.gemm import library_of, library_product
 from autofuse.kernel.lower import extract
 from autofuse.kernel.text.dialects import C
@@ -13,8 +14,11 @@ from autofuse.ops.contraction import GemmForm
 from autofuse.ops.dtypes import DType
 from autofuse.plan.fusion.groups import reads
 from autofuse.plan.fusion.products import Product
-from autofuse.plan.parameters import BLAS, FFT, THREADS
+from autofuse.plan.parameters import BLAS, FFT, LAPACK, THREADS
 from autofuse.plan.program.schedule import UNREAD, Ref, Run
+
+# Libraries that a program finds in its table.
+IN_TABLE = (BLAS, FFT, LAPACK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,12 @@ def task_of(run: Run, calls: Callees, gemms: Mapping[Run, int]) -> Task:
     if callee is None:
         place = dict(zip(reads(run.graph, run.group.nodes), run.reads, strict=True))
         number = gemms[same_kernel(run)]
-        if library_of(run.graph, run.group, run.launch, C) == FFT:
+        library = library_of(run.graph, run.group, run.launch, C)
+        if library == LAPACK:
+            operands = run.graph[run.group.nodes[0]].inputs
+            arrays = (*(place[value] for value in operands), *run.writes)
+            return Task(f"t_lapack{number}", solver_of(run).count, arrays, ("blas",))
+        if library == FFT:
             arrays = (*run.reads, *run.writes)
             return Task(f"t_fft{number}", transform_of(run).count, arrays, ("blas",))
         found = _product(run)
@@ -109,13 +118,16 @@ def _gemm_slices(run: Run) -> int:
 
 
 def called_by_table(run: Run) -> bool:
-    """Whether a run is a call of a library that a program finds in its table: BLAS, pocketfft."""
-    return library_of(run.graph, run.group, run.launch, C) in (BLAS, FFT)
+    """Whether a run is a call of a library that a program finds in its table."""
+    return library_of(run.graph, run.group, run.launch, C) in IN_TABLE
 
 
 def library_text(run: Run, number: int) -> Iterator[str]:
     """The task of such a call."""
-    if library_of(run.graph, run.group, run.launch, C) == FFT:
+    library = library_of(run.graph, run.group, run.launch, C)
+    if library == LAPACK:
+        return solver_task(run, f"t_lapack{number}")
+    if library == FFT:
         return fft_task(run, f"t_fft{number}")
     return gemm_task(run, number)
 

@@ -27,7 +27,7 @@ WINDOW = 25  # max_pool2d and avg_pool2d fall back to a call of ATen beyond it
 
 POINTWISE, REDUCTION, SCAN, EXTERN, NOP = "pointwise", "reduction", "scan", "extern", "nop"
 # Sorting is one, too, but for short rows on a GPU.
-CALLS = (Family.CONTRACTION, Family.CONTROL, Family.SORT)
+CALLS = (Family.CONTRACTION, Family.CONTROL, Family.SORT, Family.SOLVER)
 # A read of a buffer: its node and output, and the movements between it and the reader.
 Read = tuple[int, int, tuple[object, ...]]
 

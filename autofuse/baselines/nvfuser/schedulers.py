@@ -15,7 +15,9 @@ from autofuse.plan.schedules.forms import align
 
 # Half of the registers of a streaming multiprocessor, in bytes: what a persistent row may take.
 PERSISTENT_BYTES = 128 * 1024
-ALONE = (Family.CONTRACTION, Family.CONTROL, Family.SCAN, Family.SORT, Family.WINDOW)
+ALONE = (
+    Family.CONTRACTION, Family.CONTROL, Family.SCAN, Family.SOLVER, Family.SORT, Family.WINDOW,
+)  # fmt: skip
 RESIZES = frozenset(("concat", "pad", "slice"))
 
 

@@ -68,11 +68,17 @@ class Fact:
         return sum(n > 1 for n in self.shape)
 
 
+# Families that are calls of a library, or kernels of XLA's own.
+LIBRARIES = (
+    Family.CONTRACTION, Family.RANDOM, Family.CONTROL, Family.SORT, Family.SOLVER,
+)  # fmt: skip
+
+
 def is_library(family: Family, op: str) -> bool:
     """Whether XLA calls a library for the op: contractions, loops, sorting (kernels of its
     own), Fourier transforms, and random numbers, which XLA:GPU of 2022 drew by a custom call
     (Threefry too)."""
-    barrier = family in (Family.CONTRACTION, Family.RANDOM, Family.CONTROL, Family.SORT)
+    barrier = family in LIBRARIES
     return barrier or op == "threefry2x32" or spec_of(op).transforms is not None
 
 

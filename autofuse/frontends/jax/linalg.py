@@ -65,8 +65,9 @@ def _eigh(w: GraphWriter, eqn: Any, a: Value) -> tuple[Value, ...]:
 
 def _svd(w: GraphWriter, eqn: Any, a: Value) -> tuple[Value, ...]:
     _whole(eqn.params)
-    found = eigen.svd(w, a, bool(eqn.params["full_matrices"]))
-    return found if eqn.params["compute_uv"] else found[:1]
+    if not eqn.params["compute_uv"]:
+        return (eigen.singular_values(w, a),)
+    return eigen.svd(w, a, bool(eqn.params["full_matrices"]))
 
 
 def _tridiagonal_solve(w: GraphWriter, eqn: Any, *operands: Value) -> Value:

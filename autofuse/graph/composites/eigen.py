@@ -14,12 +14,12 @@ from autofuse.graph.composites.linalg import (
     eye,
     flat,
     qr,
-    require_small,
     swapped,
     triangle,
     upright,
 )
 from autofuse.graph.composites.order import argsort, take_along
+from autofuse.graph.composites.solvers import ROTATED, by_library, is_large
 from autofuse.graph.loops import LoopWriter
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
@@ -49,7 +49,9 @@ def sweeps(order: int, dtype: DType) -> int:
 def eigh(w: GraphWriter, a: Value, lower: bool = True) -> tuple[Value, Value]:
     """Eigenvalues of symmetric matrices, ascending, and their vectors as columns; the other
     triangle is not read."""
-    require_small(w, a)
+    if is_large(w, a, looped=ROTATED):
+        values, vectors = by_library(w, "eigh", a, lower=lower)
+        return values, vectors
     dtype, shape = w.dtype(a), w.shape(a)
     a, (*lead, n, _) = w.cast(a, dtype.compute), shape
     a = w.add(triangle(w, a, lower), swapped(w, triangle(w, a, lower, strict=True)))
@@ -126,11 +128,13 @@ def svd(w: GraphWriter, a: Value, full: bool) -> tuple[Value, Value, Value]:
     """Singular values of matrices, descending, their left vectors as columns and their right ones
     as rows; by rotations of columns (Hestenes 1958), left vectors by reflections, which make those
     of what vanishes."""
-    require_small(w, a)
     rows, columns = w.shape(a)[-2:]
     if rows < columns:
         values, left, right = svd(w, swapped(w, a), full)
         return values, swapped(w, right), swapped(w, left)
+    if is_large(w, a, looped=ROTATED):
+        values, left, right = by_library(w, "svd", a)
+        return values, _completed(w, left, full) if full else left, right
     dtype = w.dtype(a)
     a, lead = w.cast(a, dtype.compute), w.shape(a)[:-2]
     made, right = a, eye(w, (*lead, columns, columns), w.dtype(a))
@@ -140,9 +144,22 @@ def svd(w: GraphWriter, a: Value, full: bool) -> tuple[Value, Value, Value]:
     both = w.concat((made, right), len(lead))
     values, both = _in_order(w, values, both, w.dtype(a), descending=True)
     made, right = (w.part(both, len(lead), *ends) for ends in ((0, rows), (rows, rows + columns)))
-    left, upper = qr(w, made, full)
-    left = w.mul(left, flat(w, _signs(w, upper, w.shape(left)[-1])))
+    left = _completed(w, made, full)
     return w.cast(values, dtype), w.cast(left, dtype), w.cast(swapped(w, right), dtype)
+
+
+def singular_values(w: GraphWriter, a: Value) -> Value:
+    """Those of matrices, descending."""
+    if is_large(w, a, looped=ROTATED):
+        return by_library(w, "svdvals", a)[0]
+    return svd(w, a, full=False)[0]
+
+
+def _completed(w: GraphWriter, columns: Value, full: bool) -> Value:
+    """Columns at right angles, scaled to length 1 by reflections, which make those of what
+    vanishes; `full`: as many as there are rows."""
+    left, upper = qr(w, columns, full)
+    return w.mul(left, flat(w, _signs(w, upper, w.shape(left)[-1])))
 
 
 def _signs(w: GraphWriter, upper: Value, count: int) -> Value:

@@ -1,8 +1,9 @@
-"""Factorisations and solutions of small systems, one matrix for every place of the leading axes.
+"""Factorisations and solutions of systems, one matrix for every place of the leading axes.
 
-Each is a loop over columns whose body updates whole matrices, so that a graph is as long for 64
-columns as for two. Matrices are the last two axes; results have the dtype of the first operand, and
-half floats are computed in f32. `Columns` names what one step of such a loop reads.
+Each is a loop over columns whose body updates whole matrices, so that a graph is as long for eight
+columns as for two; larger ones are left to a library (`solvers.py`). Matrices are the last two
+axes; results have the dtype of the first operand, and half floats are computed in f32. `Columns`
+names what one step of such a loop reads.
 """
 
 from __future__ import annotations
@@ -10,25 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autofuse.graph.composites.order import take_along
+from autofuse.graph.composites.solvers import by_library, is_large
 from autofuse.graph.loops import LoopWriter
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType
-from autofuse.ops.types import GraphError
-
-# Rows or columns up to which loops over columns are a sensible way to factorise.
-MAX_ORDER = 64
-
-
-def require_small(w: GraphWriter, *matrices: Value) -> None:
-    """Raises GraphError for a matrix that loops over columns are no way to factorise."""
-    for each in matrices:
-        rows, columns = w.shape(each)[-2:]
-        if max(rows, columns) > MAX_ORDER:
-            raise GraphError(
-                f"matrices of {rows} x {columns} are left to libraries: those of up to "
-                f"{MAX_ORDER} rows and columns are computed"
-            )
 
 
 def swapped(w: GraphWriter, x: Value) -> Value:
@@ -125,7 +112,8 @@ def behind(w: GraphWriter, stacked: Value, axis: int) -> Value:
 def triangular_solve(w: GraphWriter, a: Value, b: Value, lower: bool, unit: bool = False) -> Value:
     """x of a x = b for triangular `a`, of which the other triangle is not read; with `unit` neither
     is the diagonal, which is then 1."""
-    require_small(w, a)
+    if is_large(w, a, b):
+        return by_library(w, "triangular_solve", a, b, lower=lower, unit=unit)[0]
     dtype, rank = w.dtype(a), len(w.shape(b))
     a, b = (w.cast(v, dtype.compute) for v in (a, b))
     n = w.shape(a)[-1]
@@ -148,7 +136,8 @@ def triangular_solve(w: GraphWriter, a: Value, b: Value, lower: bool, unit: bool
 def cholesky(w: GraphWriter, a: Value) -> Value:
     """Lower triangular L of a = L L^T, of which the lower triangle is read; NaN where a matrix is
     not positive definite."""
-    require_small(w, a)
+    if is_large(w, a):
+        return by_library(w, "cholesky", a)[0]
     dtype = w.dtype(a)
     a = w.cast(a, dtype.compute)
     if 0 in w.shape(a):
@@ -173,7 +162,10 @@ def cholesky(w: GraphWriter, a: Value) -> Value:
 def lu(w: GraphWriter, a: Value) -> tuple[Value, Value, Value]:
     """Both factors of P a = L U in one matrix, the row (i32) that each row was exchanged with in
     turn, and the permutation (i32) of rows; by partial pivoting, of equal pivots the first."""
-    require_small(w, a)
+    if is_large(w, a):
+        packed, exchanges = by_library(w, "lu", a)
+        pivots = w.cast(exchanges, DType.I32)
+        return packed, pivots, permutation(w, pivots, w.shape(a)[-2])
     dtype, shape = w.dtype(a), w.shape(a)
     a, (*lead, rows, columns) = w.cast(a, dtype.compute), shape
     order = w.spread(w.iota((rows,), DType.I32, 0), (*lead, rows))
@@ -227,7 +219,9 @@ def permutation(w: GraphWriter, pivots: Value, count: int) -> Value:
 def geqrf(w: GraphWriter, a: Value) -> tuple[Value, Value]:
     """R and below it the vectors of Householder's reflections I - tau v v^T, as LAPACK keeps them,
     and tau of each."""
-    require_small(w, a)
+    if is_large(w, a):
+        packed, taus = by_library(w, "geqrf", a)
+        return packed, taus
     dtype, shape = w.dtype(a), w.shape(a)
     a, (*lead, rows, columns) = w.cast(a, dtype.compute), shape
     steps = min(rows, columns)
@@ -266,7 +260,8 @@ def _reflection(c: Columns, column: Value) -> tuple[Value, Value, Value]:
 
 def householder_product(w: GraphWriter, a: Value, taus: Value) -> Value:
     """The first columns of the product of reflections that `geqrf` packs in `a`."""
-    require_small(w, a)
+    if is_large(w, a, taus):
+        return by_library(w, "orgqr", a, taus)[0]
     dtype, shape, steps = w.dtype(a), w.shape(a), w.shape(taus)[-1]
     a, taus = (w.cast(v, dtype.compute) for v in (a, taus))
     start = eye(w, shape, dtype.compute)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.library.onednn import dnnl_group
 from autofuse.kernel.text.dialects import Dialect
-from autofuse.ops.library_forms import Transform
+from autofuse.ops.library_forms import Solver, Transform
 from autofuse.plan.fusion.epilogues import epilogue_of
 from autofuse.plan.fusion.groups import is_inline
 from autofuse.plan.fusion.products import Product, product_of
-from autofuse.plan.parameters import BLAS, BLASLT, FFT, IMPL, LAUNCH_TABLES, ONEDNN, PREPACK
+from autofuse.plan.parameters import BLAS, BLASLT, FFT, IMPL, LAPACK, LAUNCH_TABLES, ONEDNN, PREPACK
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
 
@@ -30,6 +30,13 @@ def library_transform(graph: Graph, group: FusionGroup) -> Transform | None:
     return None if is_inline(graph, graph[node].inputs[0].node) else row(graph.call(node))
 
 
+def library_solver(graph: Graph, group: FusionGroup) -> Solver | None:
+    """The factorisations that this group is, which only a library does, or None."""
+    node = group.nodes[0]
+    solves = graph[node].spec.solves
+    return None if solves is None else solves(graph.call(node))
+
+
 def could_be_epilogue(graph: Graph, group: FusionGroup, dialect: Dialect) -> bool:
     """Whether cuBLASLt could compute this group: a product and what it does after one."""
     return dialect.epilogues and epilogue_of(graph, group) is not None
@@ -41,12 +48,16 @@ def could_be_library(graph: Graph, group: FusionGroup, dialect: Dialect) -> bool
         return True
     if could_be_epilogue(graph, group, dialect):
         return True
+    if dialect.lapack and library_solver(graph, group) is not None:
+        return True
     return dialect.onednn and dnnl_group(graph, group) is not None
 
 
 def library_of(graph: Graph, group: FusionGroup, launch: LaunchConfig, dialect: Dialect) -> str:
-    """The library (BLAS, BLASLT, ONEDNN or FFT) that computes this group under this launch
+    """The library (BLAS, BLASLT, ONEDNN, FFT or LAPACK) that computes this group under this launch
     configuration; "" where a kernel does."""
+    if dialect.lapack and library_solver(graph, group) is not None:
+        return LAPACK
     if PREPACK.of(launch):  # whose panels no library reads
         return ""
     asked: str = LAUNCH_TABLES[dialect.name][IMPL.name].of(launch)

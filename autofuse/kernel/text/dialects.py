@@ -40,6 +40,8 @@ class Dialect:
     products: frozenset[DType]
     # Whether oneDNN may compute products and convolutions, where it is installed.
     onednn: bool = False
+    # Whether LAPACK factorises matrices.
+    lapack: bool = False
     # Whether cuBLASLt may compute products with what follows them.
     epilogues: bool = False
     # How an array is read, given its name, where not as what it is declared.
@@ -67,6 +69,7 @@ C = Dialect(
     function="void",
     products=frozenset((DType.F32, DType.F64)),
     onednn=True,
+    lapack=True,
     # Of flags that are loaded as bool and choose between numbers GCC 12 makes no vectors.
     views={DType.BOOL: "((const uint8_t *){})"},
     instead={

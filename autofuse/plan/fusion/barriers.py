@@ -24,13 +24,17 @@ def stands_alone(graph: Graph, node: int) -> Refusal | None:
         return Refusal("library", f"%{node} {n.op} of {n.types[0].dtype} is a kernel of its own")
     if n.spec.transforms is not None:
         return Refusal("library", f"%{node} {n.op} is a kernel of its own: libraries transform")
+    if n.spec.solves is not None:
+        return Refusal(
+            "library", f"%{node} {n.op} is a library call: no kernel factorises matrices"
+        )
     return None
 
 
 def may_be_library(graph: Graph, node: int) -> bool:
     """Whether a node alone may be a library call, which reads its operands from memory."""
     spec = graph[node].spec
-    return spec.family is Family.CONTRACTION or spec.transforms is not None
+    return spec.family in (Family.CONTRACTION, Family.SOLVER) or spec.transforms is not None
 
 
 def reads_whole_arrays(graph: Graph, node: int) -> bool:

@@ -29,7 +29,7 @@ Tags = tuple[Tag, ...]
 LOCAL: frozenset[int] = frozenset()
 REDUCTION_ROOTS = (
     Family.REDUCTION, Family.SCAN, Family.SORT, Family.SCATTER, Family.WINDOW, Family.CONTRACTION,
-    Family.CONTROL,
+    Family.SOLVER, Family.CONTROL,
 )  # fmt: skip
 # Local elements per item that are unrolled into registers rather than walked by lanes.
 REGISTERS = 16
