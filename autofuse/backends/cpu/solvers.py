@@ -21,7 +21,7 @@ from autofuse.plan.program.schedule import Run
 _BLOCK = 64
 # A task in C: what it declares once (integers, floats of work), and what it does of one matrix:
 # `in` and `side` are its operands, `out` its result.
-Lines = Iterator[str]
+TaskText = Iterator[str]
 
 
 def solver_of(run: Run) -> Solver:
@@ -31,7 +31,7 @@ def solver_of(run: Run) -> Solver:
     return found
 
 
-def solver_task(run: Run, name: str) -> Lines:
+def solver_task(run: Run, name: str) -> TaskText:
     """The task of a run, called with its operands, its result and the tables of libraries."""
     own, node = solver_of(run), run.graph[run.group.nodes[0]]
     call = run.graph.call(run.group.nodes[0])
@@ -84,7 +84,7 @@ def _turned(target: str, source: str, rows: str, columns: str) -> str:
     )
 
 
-def _signed(along: str, by: str, each: str, count: str, size: str) -> Lines:
+def _signed(along: str, by: str, each: str, count: str, size: str) -> TaskText:
     """Turn around each of `count` vectors of `size` that points away from `direction`; `along(j)`
     names element j of vector v, `by` the arrays that hold it, as statements on element j."""
     yield f"for (int64_t v = 0; v < {count}; v++) {{"
@@ -101,13 +101,13 @@ def _signed(along: str, by: str, each: str, count: str, size: str) -> Lines:
     yield "}"
 
 
-def _cholesky(s: Solver, t: str, at: Slot) -> Lines:
+def _cholesky(s: Solver, t: str, at: Slot) -> TaskText:
     yield _copied("out", "in", s.rows * s.rows, t)
     yield _call(at("potrf"), '"U"', "&n", "out", "&n", "&info")
     yield "for (int64_t r = 0; r < n; r++) for (int64_t c = r + 1; c < n; c++) out[r * n + c] = 0;"
 
 
-def _lu(s: Solver, t: str, at: Slot) -> Lines:
+def _lu(s: Solver, t: str, at: Slot) -> TaskText:
     yield _turned("work", "in", "m", "n")
     yield _call(at("getrf"), "&m", "&n", "work", "&m", "whole", "&info")
     yield "info = info < 0;"
@@ -115,7 +115,7 @@ def _lu(s: Solver, t: str, at: Slot) -> Lines:
     yield f"for (int64_t j = 0; j < least; j++) out[{s.rows * s.columns}LL + j] = whole[j] - 1;"
 
 
-def _geqrf(s: Solver, t: str, at: Slot) -> Lines:
+def _geqrf(s: Solver, t: str, at: Slot) -> TaskText:
     size = s.rows * s.columns
     yield _turned("work", "in", "m", "n")
     yield f"room -= {size};"
@@ -126,7 +126,7 @@ def _geqrf(s: Solver, t: str, at: Slot) -> Lines:
     yield _turned("out", "work", "n", "m")
 
 
-def _orgqr(s: Solver, t: str, at: Slot) -> Lines:
+def _orgqr(s: Solver, t: str, at: Slot) -> TaskText:
     size = s.rows * s.columns
     yield _turned("work", "in", "m", "n")
     yield f"room -= {size};"
@@ -138,7 +138,7 @@ def _orgqr(s: Solver, t: str, at: Slot) -> Lines:
     yield _turned("out", "work", "n", "m")
 
 
-def _triangular_solve(s: Solver, t: str, at: Slot) -> Lines:
+def _triangular_solve(s: Solver, t: str, at: Slot) -> TaskText:
     """x^T a^T = b^T, in place."""
     yield _copied("out", "side", s.rows * s.inner, t)
     yield _call(
@@ -147,7 +147,7 @@ def _triangular_solve(s: Solver, t: str, at: Slot) -> Lines:
     )  # fmt: skip
 
 
-def _eigh(s: Solver, t: str, at: Slot) -> Lines:
+def _eigh(s: Solver, t: str, at: Slot) -> TaskText:
     size = s.rows * s.rows
     yield _copied("work", "in", size, t)
     yield f"room -= {size};"
@@ -160,7 +160,7 @@ def _eigh(s: Solver, t: str, at: Slot) -> Lines:
     yield _turned("(out + n)", "work", "n", "n")
 
 
-def _svd(s: Solver, t: str, at: Slot) -> Lines:
+def _svd(s: Solver, t: str, at: Slot) -> TaskText:
     """a^T = v s u^T: what LAPACK gives for that is u and v^T as we have them."""
     size = s.rows * s.columns
     left, right = f"(out + {s.least})", f"(out + {s.least + s.rows * s.least})"
@@ -179,7 +179,7 @@ def _svd(s: Solver, t: str, at: Slot) -> Lines:
     )  # fmt: skip
 
 
-def _svdvals(s: Solver, t: str, at: Slot) -> Lines:
+def _svdvals(s: Solver, t: str, at: Slot) -> TaskText:
     size = s.rows * s.columns
     yield _copied("work", "in", size, t)
     yield f"room -= {size};"
@@ -190,7 +190,7 @@ def _svdvals(s: Solver, t: str, at: Slot) -> Lines:
     yield f"room += {size};"
 
 
-_TEXTS: dict[str, Callable[[Solver, str, Slot], Lines]] = {
+_TEXTS: dict[str, Callable[[Solver, str, Slot], TaskText]] = {
     "cholesky": _cholesky,
     "eigh": _eigh,
     "geqrf": _geqrf,
