@@ -236,7 +236,7 @@ def _built(
         raise _MissError("other generator: this version cannot make its kernels")
     environment = backend.environment()
     here = HostFacts(backend.name, dict(environment.must), dict(environment.stale))
-    stale = (*stale_by(variant, here), *(() if code == variant.code else ("code",)))
+    stale = (*stale_by(variant, here), *["code"] * (code != variant.code))
     if stale and asked.on_miss == TUNE:
         raise _MissError(f"stale: {', '.join(stale)} changed since it was measured")
     changed = (f"stale: {', '.join(stale)} changed since it was measured",) if stale else ()
