@@ -212,6 +212,6 @@ def _settings(
                 tight = sums > ROOMY_SUMS and facts.columns % columns > 0
                 two = _together(threads) >= TOGETHER
                 two = two and _two_fit(facts, limits, rows, columns, RINGS[-1])
-                cost = waves * parts * loads * (1 if two else ALONE)
+                cost = waves * parts * loads * (ALONE, 1)[two]
                 found.append((tight, cost, turn, (threads, rows, columns)))
     return [setting for *_, setting in sorted(found)]
