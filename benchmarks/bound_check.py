@@ -74,6 +74,10 @@ def check_bounds(
     return rows
 
 
+def _wants_more(samples: int, end: float) -> bool:
+    return samples < FEWEST or (samples < MOST and time.perf_counter() < end)
+
+
 def timed_rows(
     plan: str, graph: Graph, candidate: Candidate, peaks: Calibration
 ) -> Iterator[BoundRow]:
@@ -89,7 +93,7 @@ def timed_rows(
     given = [x for k, x in enumerate(inputs) if k not in constant_inputs(graph)]
     call = library.bind_profile(given, outputs, len(groups))
     samples, end = [call()], time.perf_counter() + SECONDS
-    while len(samples) < FEWEST or (len(samples) < MOST and time.perf_counter() < end):
+    while _wants_more(len(samples), end):
         samples.append(call())
     library.close()
     us, peaks = np.array(samples), _allowed(peaks, candidate)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from itertools import combinations, count, product
+from itertools import chain, combinations, count, product
 from statistics import median
 from typing import Any
 
@@ -156,13 +156,12 @@ def _shortest(
 def _groups(graph: Graph, peaks: Calibration) -> Iterator[FusionGroup]:
     """All legal groups: every set of nodes with every choice of what it writes."""
     nodes = live(graph)
-    wanted = {v for n in nodes for v in graph[n].inputs} | set(graph.outputs)
-    for size in range(1, len(nodes) + 1):
-        for chosen in combinations(nodes, size):
-            own = sorted(v for v in wanted if v.node in chosen)
-            for some in _choices(own):
-                if refusal_of(graph, chosen, some) is None:
-                    yield FusionGroup(chosen, some)
+    wanted = set(graph.outputs).union(*(graph[n].inputs for n in nodes))
+    for chosen in chain(*(combinations(nodes, size) for size in range(1, len(nodes) + 1))):
+        own = sorted(v for v in wanted if v.node in chosen)
+        for some in _choices(own):
+            if refusal_of(graph, chosen, some) is None:
+                yield FusionGroup(chosen, some)
     for n in nodes:
         if graph[n].spec.family is Family.CONTROL:
             yield from _host_loops(graph, n, _outputs(graph, n), peaks)

@@ -75,12 +75,22 @@ def text_table(rows: Sequence[Row], missing: Mapping[str, str]) -> str:
     for kind in dict.fromkeys(row["kind"] for row in rows):
         blocks.append(_table([row for row in rows if row["kind"] == kind]))
     figures = [_figures_line(name, found) for name, found in summary(rows).items()]
-    failed = [
+    failed = _failed(rows)
+    absent = [f"missing: {name}: {reason}" for name, reason in missing.items()]
+    return "\n\n".join("\n".join(block) for block in (*blocks, figures, failed + absent) if block)
+
+
+def _speeds(row: Row) -> tuple[str, str]:
+    best = ratios_of(row).get(BEST)
+    speed = f"{row['flops'] / row[OURS] / 1e3:.1f}" if row.get(OURS) else "-"
+    return speed, "-" if best is None else f"{best:.2f}"
+
+
+def _failed(rows: Sequence[Row]) -> list[str]:
+    return [
         f"failed: {row['case']} with {name}: {why}"
         for row in rows for name, why in row["failed"].items()
     ]  # fmt: skip
-    absent = [f"missing: {name}: {reason}" for name, reason in missing.items()]
-    return "\n\n".join("\n".join(block) for block in (*blocks, figures, failed + absent) if block)
 
 
 def _table(rows: Sequence[Row]) -> list[str]:
@@ -92,11 +102,8 @@ def _table(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         times = [row.get(OURS), *(row.get(PACKED) for _ in packed)]
         times += [row["peer_us"].get(peer) for peer in peers]
-        speed = f"{row['flops'] / row[OURS] / 1e3:.1f}" if row.get(OURS) else "-"
-        best = ratios_of(row).get(BEST)
         told = (time_text(us) if us else "-" for us in times)
-        ratio = "-" if best is None else f"{best:.2f}"
-        lines.append((row["case"], row["cache"], *told, speed, ratio, _error(row)))
+        lines.append((row["case"], row["cache"], *told, *_speeds(row), _error(row)))
     return list(_aligned(lines))
 
 

@@ -93,10 +93,14 @@ class Watch:
         self.code: int | None = None
         self._since = self._clock()
 
+    def _rows(self) -> list[dict[str, Any]]:
+        """Of lines that are whole."""
+        text = self._told.read_text(encoding="utf-8") if self._told.exists() else ""
+        return [json.loads(line) for line in text.split("\n")[:-1]]
+
     def look(self) -> dict[str, Any]:
         """Verdicts by case."""
-        text = self._told.read_text(encoding="utf-8") if self._told.exists() else ""
-        rows = [json.loads(line) for line in text.split("\n")[:-1]]  # of lines that are whole
+        rows = self._rows()
         found = {row["name"]: row["found"] for row in rows if "found" in row}
         begun = [row["name"] for row in rows if row.get("state") == BEGUN]
         at = begun[-1] if begun and begun[-1] not in found else ""

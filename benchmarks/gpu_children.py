@@ -52,11 +52,16 @@ def tests(context: Context, seconds: float) -> Iterator[Data]:
                 codes[-1] = code
                 text = log.read_text(encoding="utf-8", errors="replace")
                 yield read_tests(verdicts.read_text(encoding="utf-8"), text, codes)
-    ran = [code for code in codes if code != NONE_RAN]
-    bad = [code for code in ran if code != 0] or ([] if ran or before else [NONE_RAN])
+    bad = _bad(codes, bool(before))
     if bad:
         reason = "were cut off" if None in bad else f"ended with code {bad[0]}"
         raise RuntimeError(f"the tests {reason}: see tests.log")
+
+
+def _bad(codes: Sequence[int | None], before: bool) -> list[int | None]:
+    """The codes of those that went wrong; that none ran is wrong if none did before."""
+    ran = [code for code in codes if code != NONE_RAN]
+    return [code for code in ran if code != 0] or ([] if ran or before else [NONE_RAN])
 
 
 def pytest_commands(device: str) -> list[list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -114,18 +115,16 @@ def _smoke(step: Data) -> str:
     """How many cases of each program are right, and each that is not, by name."""
     cases: Mapping[str, Data] = step.get("cases", {})
     rows = [["program", "right", "refused", "not looked at", "not right"]]
-    programs = dict.fromkeys(name.partition("/")[0] for name in cases)
-    for program in programs:
-        own = [one for name, one in cases.items() if name.partition("/")[0] == program]
+    programs: dict[str, list[Data]] = {}
+    for name, one in cases.items():
+        programs.setdefault(name.partition("/")[0], []).append(one)
+    for program, own in programs.items():
         bad = sum("error" in one for one in own)
-        counts = [sum(one["state"] == word for one in own)
-                  for word in ("right", "refused", "unverified")]  # fmt: skip
+        states = Counter(one["state"] for one in own)
+        counts = [states[word] for word in ("right", "refused", "unverified")]
         rows.append([program, *map(str, counts), f"!{bad}" if bad else "0"])
-    said = (
-        tag("p", words(f"{name}: {one['error']}"), class_="bad")
-        for name, one in cases.items()
-        if "error" in one
-    )
+    wrong = {name: one["error"] for name, one in cases.items() if "error" in one}
+    said = (tag("p", words(f"{name}: {error}"), class_="bad") for name, error in wrong.items())
     asked = tag("p", words(f"{step.get('right', 0)} of {step.get('asked', 0)} are right"))
     return asked + table(rows) + "".join(said)
 

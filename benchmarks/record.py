@@ -24,6 +24,7 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.measure.calibrate.host import calibrate_cpu
 from autofuse.measure.timing.sampling import Sampling
+from autofuse.measure.worker.protocol import Profile
 from autofuse.measure.worker.session import Worker
 from autofuse.measure.workload import Workload
 from autofuse.peers.types import BenchError
@@ -313,13 +314,18 @@ class _Recorder:
         chosen = tuple(kept[i] for i in plan)
         return chosen if piece in chosen else None
 
+    def _keys(self, plan: FusionPlan, chosen: Sequence[int]) -> list[str]:
+        """Of the kernels of a plan, in order."""
+        places = {self.cover.group(i): self.cover.problem.pieces[i].key for i in chosen}
+        return [places[group] for group in plan.groups]
+
     def _measure(self, chosen: Sequence[int]) -> None:
         """Run a plan once, each kernel under its next configuration without a time."""
         plan = self.cover.plan(chosen)
-        places = {self.cover.group(i): self.cover.problem.pieces[i].key for i in chosen}
-        keys = [places[group] for group in plan.groups]
-        wanted = {key: (self._missing(key) or self.variants[key])[0] for key in keys}
-        fresh = [key for key in wanted if self._missing(key)]
+        keys = self._keys(plan, chosen)
+        missing = {key: self._missing(key) for key in keys}
+        wanted = {key: (own or self.variants[key])[0] for key, own in missing.items()}
+        fresh = [key for key, own in missing.items() if own]
         if self._run(plan, keys, wanted) or len(fresh) == 1:
             return
         for key in fresh:  # one of them fails: the others get their usual configuration
@@ -329,6 +335,13 @@ class _Recorder:
     def _usual(self, key: str) -> LaunchConfig:
         timed = (c for c in self.variants[key] if (k := self.kernels.get((key, c))) and k.us)
         return next(timed, self.variants[key][0])
+
+    def _keep(self, profile: Profile, share: float) -> None:
+        """The times of the plan that worked last."""
+        self.seconds.append(profile.seconds)
+        for variant, timing in zip(self.worked[-1][1], profile.groups, strict=True):
+            self.kernels.setdefault(variant, RecordedKernel(timing.median_us, share))
+            self.times.setdefault(variant, []).append(timing.median_us)
 
     def _run(
         self, plan: FusionPlan, keys: Sequence[str], launches: Mapping[str, LaunchConfig],
@@ -343,14 +356,12 @@ class _Recorder:
             profile = self.worker.profile(built.artifact, len(keys), self.sampling, LIMIT_S)
             failure = profile.failure
             if failure is None:
-                self.seconds.append(profile.seconds)
-                variants = tuple((key, launches[key]) for key in keys)
-                self.worked.append((built.artifact, variants))
-                for variant, timing in zip(variants, profile.groups, strict=True):
-                    self.kernels.setdefault(variant, RecordedKernel(timing.median_us, share))
-                    self.times.setdefault(variant, []).append(timing.median_us)
+                self.worked.append((built.artifact, tuple((k, launches[k]) for k in keys)))
+                self._keep(profile, share)
                 return True
         assert failure is not None
-        for key in [only] if only else fresh if len(fresh) == 1 else []:
-            self.kernels[key, launches[key]] = RecordedKernel(None, share, failure.kind.value)
+        blamed = [only] if only else fresh
+        if len(blamed) == 1:
+            variant = blamed[0], launches[blamed[0]]
+            self.kernels[variant] = RecordedKernel(None, share, failure.kind.value)
         return False

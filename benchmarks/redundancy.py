@@ -338,6 +338,15 @@ def with_redundancy(graph: Graph, seed: int, share: float = 0.2) -> Redundant:
         share *= 2
 
 
+def _hidden(d: Disguises, node: Node, share: float) -> Value | None:
+    """A constant or positions that something else computes."""
+    special = {"constant": hidden_number, "iota": hidden_positions}.get(node.op)
+    hidden = special(d, node) if special is not None and d.chance(2 * share) else None
+    if hidden is not None and special is not None:
+        d.told.append(special.__name__)
+    return hidden
+
+
 def _written(d: Disguises, node: Node, operands: Sequence[Value], share: float) -> Sequence[Value]:
     """A node's values, perhaps in disguise."""
     if node.op == "input":
@@ -347,10 +356,8 @@ def _written(d: Disguises, node: Node, operands: Sequence[Value], share: float) 
             d.builder.input(node.name, node.types[0].shape, node.types[0].dtype, **bounds),
         )
     else:
-        special = {"constant": hidden_number, "iota": hidden_positions}.get(node.op)
-        hidden = special(d, node) if special is not None and d.chance(2 * share) else None
-        if hidden is not None and special is not None:
-            d.told.append(special.__name__)
+        hidden = _hidden(d, node, share)
+        if hidden is not None:
             return (hidden,)
         made = d.builder.add_multi(node.op, *operands, **dict(node.attrs))
     if len(made) > 1 or not node.types[0].size or not d.chance(share):

@@ -195,20 +195,23 @@ def ordered_products(made: Sequence[Word]) -> Iterator[str]:
         yield f"{early} waits between products of a run"
 
 
+def _boxes(text: Text) -> list[tuple[int, int]]:
+    """Where boxes are asked for, and their bytes."""
+    return [
+        (m.start(), int(m[1] or 1) * text.maps[m[2]].box_bytes) for m in _BOX.finditer(text.body)
+    ]
+
+
 def unexpected_boxes(text: Text) -> Iterator[str]:
     """Of each run: what is expected, and the boxes that follow it."""
     expected = [(m.start(), int(m[1])) for m in _EXPECTED.finditer(text.body)]
-    boxes = [
-        (m.start(), int(m[1] or 1) * text.maps[m[2]].box_bytes) for m in _BOX.finditer(text.body)
-    ]
-    if not boxes:
-        return
-    for k, (start, nbytes) in enumerate(expected):
-        end = expected[k + 1][0] if k + 1 < len(expected) else len(text.body)
+    boxes = _boxes(text)
+    ends = [start for start, _ in expected[1:]] + [len(text.body)]
+    for (start, nbytes), end in zip(expected, ends, strict=False):
         arriving = sum(size for at, size in boxes if start < at < end)
-        if arriving != nbytes:
+        if boxes and arriving != nbytes:
             yield f"{nbytes} bytes are expected and boxes of {arriving} asked for"
-    if not expected:
+    if boxes and not expected:
         yield "boxes are asked for and nothing is expected"
 
 

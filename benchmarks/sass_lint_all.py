@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from autofuse.backends.base import CompileError
@@ -64,6 +65,13 @@ def lint_report(
     }
 
 
+def _findings(text: Text, target: Target) -> list[str]:
+    try:
+        return [str(finding) for finding in compiled(text, target)]
+    except CompileError as error:
+        return [f"{text.source.name}: refused: {error}"]
+
+
 def _row(
     target: Target, workloads: Sequence[str], sizes: Sequence[str], tensors: bool, limit: int,
     say: Say,
@@ -72,15 +80,12 @@ def _row(
     findings: list[str] = []
     seconds = 0.0
     several = (tensor_texts(target) if tensors else iter(()), zoo_texts(target, workloads, sizes))
-    for name, text in (pair for each in several for pair in each):
+    for name, text in chain(*several):
         if text.source.name in seen:
             continue
         seen.add(text.source.name)
         begun = time.process_time()
-        try:
-            found = [str(finding) for finding in compiled(text, target)]
-        except CompileError as error:
-            found = [f"{text.source.name}: refused: {error}"]
+        found = _findings(text, target)
         seconds += time.process_time() - begun
         findings += [f"{name}: {said}" for said in found]
         for said in found:

@@ -158,14 +158,15 @@ HEADS = {
 }  # fmt: skip
 
 
+def _cells(row: dict[str, Any]) -> list[str]:
+    return ["-" if row[key] is None else str(row[key]) for key in HEADS]
+
+
 def text_table(data: dict[str, Any]) -> str:
     """One line for each kernel."""
     rows = [["kernel", *HEADS.values()]]
     for name, kernels in data["workloads"].items():
-        for number, row in enumerate(kernels):
-            rows.append(
-                [f"{name}.{number}", *("-" if row[key] is None else str(row[key]) for key in HEADS)]
-            )
+        rows += [[f"{name}.{number}", *_cells(row)] for number, row in enumerate(kernels)]
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     lines = [
         "  ".join(

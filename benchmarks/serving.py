@@ -102,13 +102,14 @@ def bench_lookups(
         os.close(lifeline_read)
         for child in children:
             os.waitpid(child, 0)
-    return {
-        "open_wall_ms": Spread.of([row[0] for row in rows]),
-        "open_cpu_ms": Spread.of([row[1] for row in rows]),
-        "first_look_up_wall_ms": Spread.of([row[2] for row in rows]),
-        "look_up_wall_ms": Spread.of([s for row in rows for s in row[2::2]]),
-        "look_up_cpu_ms": Spread.of([s for row in rows for s in row[3::2]]),
+    each = {
+        "open_wall_ms": slice(0, 1),
+        "open_cpu_ms": slice(1, 2),
+        "first_look_up_wall_ms": slice(2, 3),
+        "look_up_wall_ms": slice(2, None, 2),
+        "look_up_cpu_ms": slice(3, None, 2),
     }
+    return {name: Spread.of([s for row in rows for s in row[part]]) for name, part in each.items()}
 
 
 def _look_up_in_child(

@@ -22,7 +22,7 @@ from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.graph.verify import verify
 from autofuse.ops.dtypes import DType
-from autofuse.ops.spec import Family, all_specs
+from autofuse.ops.spec import Family, OpSpec, all_specs
 from autofuse.ops.types import (
     Attrs,
     AutofuseError,
@@ -151,6 +151,10 @@ def differs(wanted: np.ndarray, found: np.ndarray, room: float, zeros: bool) -> 
     return np.asarray(~(same | (np.isnan(wanted) & np.isnan(found))))
 
 
+def _has_floats(graph: Graph) -> bool:
+    return any(t.dtype.is_float for node in graph.nodes for t in node.types)
+
+
 def difference(
     before: Graph, after: Graph, inputs: Sequence[np.ndarray], rules: Collection[str]
 ) -> str:
@@ -163,9 +167,8 @@ def difference(
         told = _told(before, after, inputs, False, room, zeros)
         if told:
             return told
-    if snaps and any(t.dtype.is_float for node in before.nodes for t in node.types):
-        return ""  # a rounding more or less makes any difference
-    if not _BETTER.isdisjoint(rules):
+    # Where values snap, a rounding more or less makes any difference.
+    if (snaps and _has_floats(before)) or not _BETTER.isdisjoint(rules):
         return ""
     return _told(before, after, inputs, True, 0.0, zeros)
 
@@ -300,6 +303,10 @@ def _checked(name: str, graph: Graph, draws: int, seed: int) -> str | None:
 # --- drawn trees ----------------------------------------------------------------------------------
 
 
+def _is_wanted(op: OpSpec) -> bool:
+    return any(rule.wants(op) for rule in RULES.values())
+
+
 def drawn_tree(seed: int, nodes: int = 9) -> Graph:
     """Elementwise ops on two inputs of one dtype, and what they are cast to, of `_MOST` elements;
     constants are numbers that rules ask for."""
@@ -309,7 +316,7 @@ def drawn_tree(seed: int, nodes: int = 9) -> Graph:
     builder = GraphBuilder()
     values = [builder.input(f"x{k}", (_MOST,), dtype) for k in range(2)]
     ops = [s for s in all_specs() if s.family is Family.ELEMENTWISE]
-    asked = [op for op in ops if any(rule.wants(op) for rule in RULES.values())]
+    asked = list(filter(_is_wanted, ops))
     for _ in range(40 * nodes):
         if len(values) == nodes + 2:
             break
@@ -329,6 +336,10 @@ def _drawn_call(
         near = values[-4:] if rng.random() < 0.7 else values
         return near[int(rng.integers(len(near)))]
 
+    def picked(tries: int, dtype: DType) -> Value | None:
+        found = (pick() for _ in range(tries))
+        return next((v for v in found if builder.type_of(v).dtype is dtype), None)
+
     first = pick()
     kind = builder.type_of(first).dtype
     if op in ("cast", "bitcast"):
@@ -339,12 +350,10 @@ def _drawn_call(
         if rng.random() < 0.4:
             number = rng.choice(special(kind))
             return builder.constant(np.asarray(number), kind, (_MOST,))
-        return next((v for v in (pick() for _ in range(6)) if builder.type_of(v).dtype is kind),
-                    first)  # fmt: skip
+        return picked(6, kind) or first
 
     if op == "select":
-        test = next((v for v in (pick() for _ in range(8))
-                     if builder.type_of(v).dtype is DType.BOOL), None)  # fmt: skip
+        test = picked(8, DType.BOOL)
         if test is None:
             bits = kind is DType.BOOL
             test = builder.add("not", first) if bits else builder.add("lt", first, beside())

@@ -11,7 +11,7 @@ import gzip
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -167,8 +167,7 @@ class RecordedLaunches(LaunchSpace):
         if not launches:
             return LaunchConfig()
         settings: dict[str, Setting] = {}
-        names = {name for launch in launches for name, _ in launch.settings}
-        for name in (*(n for n in self.space.asked if n in names), *sorted(names - self.asked)):
+        for name in self._asked_of(launches):
             options = tuple(dict.fromkeys(launch.get(name, UNSET) for launch in launches))
             if len(options) == 1:
                 settings[name] = options[0]
@@ -176,6 +175,11 @@ class RecordedLaunches(LaunchSpace):
                 asked = f"{prefix}.{name}.{'/'.join(map(str, options))}"
                 settings[name] = chooser(asked, options)
         return LaunchConfig.of(**{k: v for k, v in settings.items() if v != UNSET})
+
+    def _asked_of(self, launches: Sequence[LaunchConfig]) -> list[str]:
+        """The settings of launches, in the order in which they are asked for."""
+        names = {name for launch in launches for name, _ in launch.settings}
+        return [*(n for n in self.space.asked if n in names), *sorted(names - self.asked)]
 
     def _of(self, group: FusionGroup) -> tuple[LaunchConfig, ...]:
         key = self.space.keys.get(group)
@@ -244,17 +248,18 @@ def _lines(space: RecordedSpace) -> list[dict[str, Any]]:
     return [header, *groups, *kernels]
 
 
+def _kernel(row: Mapping[str, Any]) -> RecordedKernel:
+    us = None if row["us"] is None else _number(row["us"])
+    return RecordedKernel(us, _number(row["compile_s"]), str(row["failure"]))
+
+
 def _space(header: Mapping[str, Any], rows: list[dict[str, Any]]) -> RecordedSpace:
     graph = loads(header["graph"], header["workload"])
     if digest(graph) != header["digest"]:
         raise ValueError("its graph does not have the digest it was recorded under")
     groups = tuple(_group(row) for row in rows if "nodes" in row)
     kernels = {
-        (str(row["kernel"]), stored_launch(row["launch"])): RecordedKernel(
-            None if row["us"] is None else _number(row["us"]),
-            _number(row["compile_s"]),
-            str(row["failure"]),
-        )
+        (str(row["kernel"]), stored_launch(row["launch"])): _kernel(row)
         for row in rows
         if "kernel" in row
     }

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from math import exp, log
 from pathlib import Path
 from statistics import mean, median, quantiles
@@ -155,12 +156,13 @@ def _row(name: str, options: Options) -> dict[str, Any]:
         found: list[GraphReport] = []
         with _reported(found):
             got = _results(ours(*args, **kwargs))
+        islands = [*chain(*(graph.islands for graph in told.graphs))]
         row = {
             "model": name,
             "graphs": len(told.graphs),
             "nodes": sum(graph.nodes for graph in told.graphs),
-            "islands": sum(len(graph.islands) for graph in told.graphs),
-            "inside": sum(i.nodes for graph in told.graphs for i in graph.islands),
+            "islands": len(islands),
+            "inside": sum(i.nodes for i in islands),
             "left": [str(one) for graph in told.graphs for one in graph.left],
             "first_s": first_s,
             # What of PyTorch's own serves in place of plans, which costs what it costs.
@@ -253,7 +255,7 @@ def call_costs(
         call = tensor_call(loaded, place, ports, ports[:1])
         both = (entry.issue, partial(call, *tensors))
         pairs = [[_cpu_us(function) for function in both] for _ in range(_CALL_ROUNDS)]
-        least = [min(pair[k] for pair in pairs) for k in range(2)]
+        least = list(map(min, zip(*pairs, strict=True)))
         beside = median(call_us - bound_us for bound_us, call_us in pairs)
         found[str(count)] = {"bound": least[0], "call": least[1], "beside": beside}
     return found

@@ -51,7 +51,7 @@ def record_of(
         told = {name: {"most": most, **counts} for name, counts in told.items()}
     for name, reasons in foreign.items():
         told[name]["not counted"] = dict(sorted(reasons.items()))
-    passed = {n for o in outcomes if o.status == PASSED for n in o.overloads}
+    passed = set().union(*(o.overloads for o in outcomes if o.status == PASSED))
     return _record(told, passed, gaps, device)
 
 

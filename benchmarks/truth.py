@@ -91,8 +91,11 @@ def run(arguments: list[str] | None = None) -> int:
         if given.output:
             given.output.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     if not given.no_numpy and rows:
-        pairs = [(r["before_s"], r["after_s"]) for r in rows.values()]
-        before, after = sum(a for a, _ in pairs), sum(b for _, b in pairs)
-        ratio = median(a / max(b, 1e-3) for a, b in pairs)
-        print(f"in all: before {before:.1f} s, after {after:.1f} s; median ratio {ratio:.2f}")
+        print(_in_all([(r["before_s"], r["after_s"]) for r in rows.values()]))
     return 0
+
+
+def _in_all(pairs: list[tuple[float, float]]) -> str:
+    before, after = sum(a for a, _ in pairs), sum(b for _, b in pairs)
+    ratio = median(a / max(b, 1e-3) for a, b in pairs)
+    return f"in all: before {before:.1f} s, after {after:.1f} s; median ratio {ratio:.2f}"

@@ -355,6 +355,7 @@ def _maths(graph: Graph, group: FusionGroup, kind: str) -> tuple[Setting, ...]:
     counted by."""
     nodes = [(graph[n].spec, graph.call(n)) for n in group.nodes]
     divides = any(spec.divides for spec, _ in nodes)
+    others = tuple(m for m in C_MATH.choices if m != FAST_DIVISION)
     if kind != ROW or not divides or any(spec.snaps(call) for spec, call in nodes):
-        return tuple(m for m in C_MATH.choices if m != FAST_DIVISION)
-    return (FAST_DIVISION, *(m for m in C_MATH.choices if m != FAST_DIVISION))
+        return others
+    return (FAST_DIVISION, *others)

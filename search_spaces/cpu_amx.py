@@ -35,8 +35,15 @@ def amx_options(
         return ("16x64", "16x32") if facts.rows <= SIDE else ("32x32", "16x64")
     if name == PACK.name:
         return (True,)
-    if name not in (ROW_BLOCK.name, COLUMN_BLOCK.name, TERM_BLOCK.name, PACK_LEFT.name):
-        return ()
+    if name in (ROW_BLOCK.name, COLUMN_BLOCK.name, TERM_BLOCK.name, PACK_LEFT.name):
+        return _block_options(name, facts, made, machine)
+    return ()
+
+
+def _block_options(
+    name: str, facts: TileFacts, made: Mapping[str, Setting], machine: Machine
+) -> tuple[Setting, ...]:
+    """Of how much is packed and computed at a time, each given those before it."""
     rows, columns = map(int, str(made[MICRO.name]).split("x"))
     if name == ROW_BLOCK.name:
         return _row_blocks(facts, rows)

@@ -26,18 +26,27 @@ def one_pass_options(
     """The options of one parameter on a processor with vectors of `bits`, the likely best first;
     None where they are those of whole rows."""
     if name == DOT.name:
-        few = facts.rows < LEAST_ROWS and facts.right is not None and facts.right[1] == 1
-        return (True, False) if few and facts.right != (1, 1) else None
+        return (True, False) if _may_go_along(facts) else None
     if made.get(DOT.name):
         return _along_terms(name, facts, bits)
     if name == MICRO.name:
         return None
-    whole = made.get(COLUMN_BLOCK.name) == 0
     if name == ROW_BLOCK.name:
         return None if facts.rows < LEAST_ROWS else _row_blocks(facts, made)
     if name == COLUMN_BLOCK.name:
         return _column_blocks(facts, int(made[ROW_BLOCK.name]))
-    if whole:
+    return _in_blocks(name, made)
+
+
+def _may_go_along(facts: TileFacts) -> bool:
+    """Whether the terms of a few rows are neighbours."""
+    few, right = facts.rows < LEAST_ROWS, facts.right
+    return few and right is not None and right[1] == 1 and right != (1, 1)
+
+
+def _in_blocks(name: str, made: Chosen) -> tuple[Setting, ...] | None:
+    """What remains of columns that are taken in blocks."""
+    if made.get(COLUMN_BLOCK.name) == 0:
         return None
     return (0,) if name == TERM_BLOCK.name else (False, True)
 

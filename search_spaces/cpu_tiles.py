@@ -182,9 +182,12 @@ def _term_blocks(f: TileFacts, height: int, width: int, dot: bool, m: Machine) -
         return (0,)
     whole = (0,) if f.terms <= LONGEST_PANEL else ()
     kept = height * width * f.itemsize <= m.l2 // 2 or f.local
-    few = STREAMED if f.rows <= STREAMED_ROWS and not f.local and not f.packed else ()
-    cut = tuple(t for t in (*few, 256, 512) if t < f.terms) if kept else ()
+    cut = tuple(t for t in (*_streamed(f), 256, 512) if t < f.terms) if kept else ()
     return (*whole, *cut) or ((0,) if f.terms <= 512 else (512,))
+
+
+def _streamed(f: TileFacts) -> tuple[int, ...]:
+    return STREAMED if f.rows <= STREAMED_ROWS and not f.local and not f.packed else ()
 
 
 def _acrosses(f: TileFacts, pack: bool) -> Iterable[bool]:

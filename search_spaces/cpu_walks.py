@@ -50,7 +50,8 @@ def walk_options(
     if name == TERM_BLOCK.name:
         return _cuts(facts, str(made[MICRO.name]), machine.l1)
     if name == PACK.name and not made.get(PREPACK.name):
-        return (True, False) if facts.columns > MOST_COLUMNS else (False, True)
+        wide = facts.columns > MOST_COLUMNS
+        return (wide, not wide)
     return ()
 
 

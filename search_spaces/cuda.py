@@ -45,7 +45,7 @@ from autofuse.plan.parameters import (
     canonical_launch,
 )
 from autofuse.plan.program.binding import may_run_once
-from autofuse.plan.schedules.forms import local_shape
+from autofuse.plan.schedules.forms import Form, local_shape
 from autofuse.plan.types import FusionGroup, LaunchConfig, Setting
 from search_spaces.cuda_fragments import fragment_options, groups_first
 from search_spaces.cuda_libraries import by_libraries, untiled
@@ -286,14 +286,18 @@ def _grids(q: _Question) -> tuple[Setting, ...]:
     return ("one",) if q.made.get("reduce") in ("barrier", "cluster") else q.choices
 
 
+def _strides(q: _Question, teams: int) -> bool:
+    """Whether warps or blocks go from row to row, each alone."""
+    alone = q.made.get("reduce") in ("warp", "block") and not q.made.get("rows")
+    return alone and q.made["grid"] == "stride" and q.facts.items > teams * q.limits.sms
+
+
 def _stages(q: _Question) -> tuple[Setting, ...]:
     """Rows to come have room besides one that is kept, and are as many whole copies for a block (or
     each of its warps) that goes from row to row."""
     reduce = q.made.get("reduce")  # none: a product in no tiles, which has no rows
     teams = q.made["threads"] // WARP if reduce == "warp" else 1
-    alone = reduce in ("warp", "block") and not q.made.get("rows")
-    strides = q.made["grid"] == "stride" and q.facts.items > teams * q.limits.sms
-    if not (alone and strides) or q.facts.row * q.facts.narrowest % VECTOR_BYTES:
+    if not _strides(q, teams) or q.facts.row * q.facts.narrowest % VECTOR_BYTES:
         return ()
     room = q.limits.shared_per_block - FOLD_BYTES - teams * q.facts.row * max(4, q.facts.narrowest)
     some = (n for n in q.choices if n <= MOST_AHEAD)
@@ -355,18 +359,20 @@ def _widths(facts: _Facts) -> tuple[int, ...]:
     return tuple(w for w in (1, 2, 4, 8) if w * facts.widest <= VECTOR_BYTES)
 
 
+def _row_and_items(graph: Graph, group: FusionGroup, form: Form | None) -> tuple[int, int]:
+    if form is None:
+        return 1, max((graph.type_of(v).size for v in group.outputs), default=1)
+    row = max((math.prod(local_shape(graph, v, t)) for v, t in form.tags), default=1)
+    return row, max(1, form.items)
+
+
 def _facts(graph: Graph, group: FusionGroup, kind: str) -> _Facts:
     form = widest_form(graph, group)
     taken = [graph.type_of(v) for v in reads(graph, group.nodes)]
     read = sum(t.size * t.dtype.itemsize for t in taken)
     values = (*reads(graph, group.nodes), *group.outputs)
     widths = [graph.type_of(v).dtype.itemsize for v in values if graph.type_of(v).size > 1] or [4]
-    row = 1
-    if form is not None:
-        row = max((math.prod(local_shape(graph, v, t)) for v, t in form.tags), default=1)
-    items = max((graph.type_of(v).size for v in group.outputs), default=1)
-    if form is not None:
-        items = max(1, form.items)
+    row, items = _row_and_items(graph, group, form)
     iterations = loop_iterations(graph, group)
     calls = list(_calls(graph, group.nodes))
     divides = any(spec.divides and call.out.dtype.compute is DType.F32 for spec, call in calls)

@@ -191,6 +191,12 @@ def _group_settings(facts: TileFacts) -> list[tuple[int, int, int]]:
     ]  # fmt: skip
 
 
+def _alone(facts: TileFacts, limits: DeviceLimits, threads: int, rows: int, columns: int) -> float:
+    """What a block costs that has its multiprocessor for itself, where one of two costs 1."""
+    two = _together(threads) >= TOGETHER
+    return 1 if two and _two_fit(facts, limits, rows, columns, RINGS[-1]) else ALONE
+
+
 def _settings(
     facts: TileFacts, limits: DeviceLimits, made: Mapping[str, Setting]
 ) -> list[tuple[int, int, int]]:
@@ -210,8 +216,6 @@ def _settings(
                 if sums > MOST_SUMS:
                     continue
                 tight = sums > ROOMY_SUMS and facts.columns % columns > 0
-                two = _together(threads) >= TOGETHER
-                two = two and _two_fit(facts, limits, rows, columns, RINGS[-1])
-                cost = waves * parts * loads * (1 if two else ALONE)
+                cost = waves * parts * loads * _alone(facts, limits, threads, rows, columns)
                 found.append((tight, cost, turn, (threads, rows, columns)))
     return [setting for *_, setting in sorted(found)]

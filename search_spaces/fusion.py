@@ -144,6 +144,13 @@ class FusionSpace:
             factor = int(chooser(f"{self.prefix}unroll:{loop}", factors))
         return LoopBody(self.unrolled(loop, factor).choose(chooser, should_stop), factor)
 
+    def _encode_loop(self, n: int, unroll: int, body: FusionPlan) -> dict[str, Setting]:
+        factor = unroll if unroll in self.factors(n) else 1
+        choices: dict[str, Setting] = {
+            f"{self.prefix}loop:{n}": "body", f"{self.prefix}unroll:{n}": factor,
+        }  # fmt: skip
+        return choices | self.unrolled(n, factor).encode(body) if factor == unroll else choices
+
     def encode(self, plan: FusionPlan) -> dict[str, Setting]:
         """Choices whose plan is `plan`, or near it where the space cannot express it."""
         where: dict[int, set[int]] = {}
@@ -152,12 +159,7 @@ class FusionSpace:
             for n in group.nodes:
                 where.setdefault(n, set()).add(i)
             if group.body is not None and group.nodes[0] in self.loops:
-                n = group.nodes[0]
-                choices[f"{self.prefix}loop:{n}"] = "body"
-                factor = group.unroll if group.unroll in self.factors(n) else 1
-                choices[f"{self.prefix}unroll:{n}"] = factor
-                if factor == group.unroll:
-                    choices |= self.unrolled(n, factor).encode(group.body)
+                choices |= self._encode_loop(group.nodes[0], group.unroll, group.body)
         for n in self.products:
             own = (plan.groups[i] for i in where.get(n, ()))
             choices[f"{self.prefix}moves:{n}"] = any(len(group.nodes) > 1 for group in own)

@@ -112,6 +112,12 @@ def pieces(extent: int, step: int) -> list[tuple[int, int]]:
     return [(size, count) for size, count in ((step, full), (rest, 1)) if size and count]
 
 
+def _strides_far(f: TileFacts, c: TileChoice, terms: int) -> bool:
+    """Whether rows of the right operand are read where they lie, far apart."""
+    in_place = f.right is not None and f.right[0] == 1 and not c.pack and not f.packed
+    return in_place and _is_far(f, c, terms)
+
+
 def _tile(
     f: TileFacts, m: Machine, c: TileChoice, height: int, rows: int, columns: int, lanes: int,
     terms: int,
@@ -129,8 +135,8 @@ def _tile(
     vectors = -(-columns // lanes)
     each = max(rows * vectors, CHAINS, fetched, _crowded(f, c, rows)) + LOAD * (rows + vectors)
     each += _apart(f, m, c, rows, terms)
-    if f.right is not None and f.right[0] == 1 and not c.pack and not f.packed:
-        each += again * FAR_ROW if _is_far(f, c, terms) else 0.0
+    if _strides_far(f, c, terms):
+        each += again * FAR_ROW
     if c.across:
         each += _far_panels(f, m, c, rows, terms)
     far = c.term_block and height * (c.column_block or f.columns) * f.itemsize > m.l2

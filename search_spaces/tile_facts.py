@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.elements.values import Frame, memory
@@ -112,6 +114,14 @@ class TileFacts:
     sources: int = 1
 
 
+def _sources(online: Online | None) -> Sequence[Any]:
+    return online.sources if online else ()
+
+
+def _loops(tiles: Tiles) -> tuple[int, ...]:
+    return tiles.products[0].loops if len(tiles.products) == 1 else ()
+
+
 def _folded(tiles: Tiles, online: Online | None) -> tuple[int, ...]:
     folds = {f.node for f in online.folds} if online is not None else set[int]()
     return tuple(p.width for p in tiles.products if p.node in folds)
@@ -149,13 +159,13 @@ def tile_facts(graph: Graph, group: FusionGroup, *, diagonal: bool = False) -> T
                 extent(tiles.batch) * tiles.groups, extent(tiles.rows),
                 max(p.width for p in tiles.products), max(p.terms for p in tiles.products),
                 not tiles.columns,
-                max((p.terms for p in online.sources), default=0) if online else 0,
+                max((p.terms for p in _sources(online)), default=0),
                 row_scratch(graph, form, tiles) * item, item,
                 *_lying(graph, group, form, tiles),
                 _factors(tiles),
                 line_of(form, tiles),
                 _folded(tiles, online),
-                tiles.products[0].loops if len(tiles.products) == 1 else (),
+                _loops(tiles),
                 by_tiles=ends_in_tiles(graph, form, tiles),
                 beside=_beside(graph, group, tiles),
                 eps=min((graph.type_of(v).dtype.eps for v in group.outputs), default=0.0),

@@ -19,13 +19,12 @@ from autofuse.records import (
     Verdict,
 )
 from autofuse.report import charts, html, plan_picture, svg
+from autofuse.report.collect import by_device, collect
 from autofuse.report.model import (
     Point,
     ReportError,
     WorkloadReport,
     break_even_runs,
-    by_device,
-    collect,
     pareto,
 )
 from autofuse.report.plan_picture import Box, Edge, plan_svg

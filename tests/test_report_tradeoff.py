@@ -18,10 +18,11 @@ from autofuse.commands.report_data import workload_reports
 from autofuse.records import Account, Environment, Failure, FailureKind, Trip
 from autofuse.report import data, figures, html, markdown, overview, tables
 from autofuse.report.charts_cost import envelope_chart
+from autofuse.report.collect import collect
 from autofuse.report.envelope import MOST_RUNS, SearchedOption, advice, envelope, options, together
 from autofuse.report.errors import ReportError
 from autofuse.report.gains import gains
-from autofuse.report.model import WorkloadReport, collect
+from autofuse.report.model import WorkloadReport
 from autofuse.report.peers import Peer, peers_of, read_peers
 from autofuse.report.topics import topics
 from benchmarks.reports import MadeUp, fill

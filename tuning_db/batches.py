@@ -72,7 +72,10 @@ def _groups(t: Transaction, batch: Batch[lines.GroupLine]) -> int:
     return len(new)
 
 
-def _candidates(t: Transaction, batch: Batch[lines.CandidateLine]) -> int:
+def _new_candidates(
+    t: Transaction, batch: Batch[lines.CandidateLine]
+) -> dict[tuple[int, str], lines.CandidateLine]:
+    """Those that are not there, by workload and digest, the first of each."""
     known = _candidate_ids(t, [line.digest for _, line in batch])
     new: dict[tuple[int, str], lines.CandidateLine] = {}
     for number, line in batch:
@@ -80,6 +83,11 @@ def _candidates(t: Transaction, batch: Batch[lines.CandidateLine]) -> int:
             place = rows.workload_id(t, line.workload), line.digest
             if place not in known:
                 new.setdefault(place, line)
+    return new
+
+
+def _candidates(t: Transaction, batch: Batch[lines.CandidateLine]) -> int:
+    new = _new_candidates(t, batch)
     put_groups(t, [group for line in new.values() for group in line.groups])
     put_all(t, m.Candidate, [
         {"workload_id": workload, "digest": digest,

@@ -178,6 +178,12 @@ def _measurement_row(
     return t.scalars(select(m.Measurement).where(m.Measurement.uid == uid)).one()
 
 
+def _is_asked(found: _Found, cache: str | None, without: Collection[str]) -> bool:
+    if found.candidate.digest in without:
+        return False
+    return cache is None or found.row.cache == cache
+
+
 def _serve(
     t: Transaction,
     env: r.Environment,
@@ -192,11 +198,7 @@ def _serve(
         _Found(row, candidate, _differing(env, rows.environment_of(environment)))
         for row, candidate, environment in queries.telling(t, env, workload)
     ]
-    runnable = [
-        f
-        for f in _runnable(found)
-        if (cache is None or f.row.cache == cache) and f.candidate.digest not in without
-    ]
+    runnable = [f for f in _runnable(found) if _is_asked(f, cache, without)]
     fresh = _choose(t, env, workload, runnable, fresh=True)
     if promoted is None:
         return fresh or _choose(t, env, workload, runnable, fresh=False)
@@ -257,6 +259,10 @@ def _choose(
             # Last of the best kind: fresh before stale, end-to-end before search.
             return max(times, key=lambda f: (not f.stale, f.row.stage == "final"), default=None)
     known = [f for f in _latest(runnable, lambda f: f.candidate.id) if not (fresh and f.stale)]
+    return _least(known)
+
+
+def _least(known: list[_Found]) -> _Found | None:
     # Times in two cache states cannot be ranked: those of the state measured last are.
     alike = [f for f in known if f.row.cache == known[0].row.cache]
     return min(alike, key=lambda f: (f.us, f.candidate.digest), default=None)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Select, func, select
 from sqlalchemy.orm import Session as Transaction
 
 from autofuse import records as r
@@ -111,6 +112,13 @@ def has_measurement(t: Transaction, uid: str) -> bool:
     return t.scalar(select(m.Measurement.id).where(m.Measurement.uid == uid)) is not None
 
 
+V = TypeVar("V", str, int)
+
+
+def _pairs(t: Transaction, wanted: Select[str, V]) -> tuple[tuple[str, V], ...]:
+    return tuple((name, value) for name, value in t.execute(wanted))
+
+
 def session_result(t: Transaction, row: m.Session) -> r.SessionResult | None:
     """None while the session runs."""
     if row.ended is None:
@@ -138,15 +146,9 @@ def session_result(t: Transaction, row: m.Session) -> r.SessionResult | None:
             ),
             trials=row.trials or 0,
             measured=row.measured or 0,
-            failed=tuple(
-                (kind, count)
-                for kind, count in t.execute(failed.order_by(m.SessionFailure.position))
-            ),
+            failed=_pairs(t, failed.order_by(m.SessionFailure.position)),
             best_digest="" if winner is None else winner.digest,
-            baselines=tuple(
-                (name, digest)
-                for name, digest in t.execute(baselines.order_by(m.SessionBaseline.position))
-            ),
+            baselines=_pairs(t, baselines.order_by(m.SessionBaseline.position)),
             verdicts=verdicts(t, row.id),
             finished=bool(row.finished),
             proof=rows.proof_of(row, rows.SESSION_PROOF),

@@ -40,10 +40,13 @@ def fate_of(error: BaseException) -> Fate | None:
     cause = error.orig if isinstance(error, DBAPIError) else error
     if cause is None or isinstance(cause, sqlite3.Error) or not hasattr(cause, "sqlstate"):
         return None
-    state = cause.sqlstate
+    return _fate_of_state(cause.sqlstate, type(cause).__name__)
+
+
+def _fate_of_state(state: str | None, name: str) -> Fate | None:
     if state is None:
         # The driver itself: no connection was made, or the one there was has gone.
-        lost = type(cause).__name__ in ("OperationalError", "InterfaceError", "ConnectionTimeout")
+        lost = name in ("OperationalError", "InterfaceError", "ConnectionTimeout")
         return Fate.AWAY if lost else None
     if state in _AGAIN:
         return Fate.AGAIN

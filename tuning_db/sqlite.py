@@ -51,8 +51,12 @@ def probe(path: Path, check: Callable[[str | None, str], None]) -> None:
             f"database {path} is on a network file system ({kind}), where SQLite loses data; "
             "use a local file, or PostgreSQL for several hosts"
         )
-    if not path.exists():
-        return
+    if path.exists() and _holds_a_database(path):
+        check(_revision(path), str(path))
+
+
+def _holds_a_database(path: Path) -> bool:
+    """Whether a file is one, and not empty."""
     if not path.is_file():
         raise DatabaseError(f"database {path} is not a regular file")
     try:
@@ -60,11 +64,9 @@ def probe(path: Path, check: Callable[[str | None, str], None]) -> None:
             head = file.read(len(_MAGIC))
     except OSError as error:
         raise DatabaseError(f"database {path} cannot be read: {error.strerror}") from error
-    if not head:
-        return
-    if head != _MAGIC:
+    if head not in (b"", _MAGIC):
         raise DatabaseError(f"file {path} is not a database")
-    check(_revision(path), str(path))
+    return bool(head)
 
 
 def shared_by_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str | None:
@@ -100,6 +102,10 @@ def _revision(path: Path) -> str | None:
     return found[0] if found else None
 
 
+def _computes(kind: str, text: str) -> bool:
+    return kind == "table" and ("GENERATED ALWAYS" in text or " AS (" in text)
+
+
 def _tables(connection: sqlite3.Connection, path: Path) -> set[str]:
     """The tables of a file. Raises DatabaseError for what would run with a question: views,
     triggers, virtual tables and columns that are computed, none of which we ever made."""
@@ -108,7 +114,7 @@ def _tables(connection: sqlite3.Connection, path: Path) -> set[str]:
         raise DatabaseError(f"database {path} has {len(rows)} tables, which is not ours")
     for kind, name, sql in rows:
         text = str(sql or "").upper()
-        computed = kind == "table" and ("GENERATED ALWAYS" in text or " AS (" in text)
+        computed = _computes(kind, text)
         if kind not in ("table", "index") or text.startswith("CREATE VIRTUAL") or computed:
             what = "computed columns" if computed else f"a {kind}"
             raise DatabaseError(f"database {path} has {what} ({shown(name)}), which is not ours")

@@ -6,6 +6,8 @@ is in no group runs eagerly, one kernel an op.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autofuse.baselines.base import BaselineResult
 from autofuse.baselines.merging import Fusing, Rules
 from autofuse.graph.types import Graph
@@ -42,12 +44,17 @@ def supported(graph: Graph, node: int) -> str | None:
         return None
     if n.spec.family is not Family.ELEMENTWISE or n.op in UNSUPPORTED:
         return f"%{node} {n.op} is not supported in a group"
+    why = _wrong_dtype(n.op, operands)
+    return None if why is None else f"%{node} {n.op} {why}"
+
+
+def _wrong_dtype(op: str, operands: Sequence[DType]) -> str | None:
     if DType.U8 in operands:
-        return f"%{node} {n.op} reads bytes"
-    if n.op in FLOAT_ONLY and not operands[0].is_float:
-        return f"%{node} {n.op} is supported for floats only"
-    if n.op in INT_ONLY and operands[0].is_float:
-        return f"%{node} {n.op} is supported for integers only"
+        return "reads bytes"
+    if op in FLOAT_ONLY and not operands[0].is_float:
+        return "is supported for floats only"
+    if op in INT_ONLY and operands[0].is_float:
+        return "is supported for integers only"
     return None
 
 

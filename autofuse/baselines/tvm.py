@@ -138,8 +138,7 @@ class _Fuser:
 
     def run(self, phase: int) -> None:
         """Try every node, producers first."""
-        order = sorted(self.own, key=lambda n: (n, 1) if n >= 0 else (-1 - n, 0))
-        for node in order:
+        for node in sorted(self.own, key=lambda n: (_node_of(n), n >= 0)):
             sink = self.tree.parent[node]
             if self.own[node] is Pattern.OPAQUE or sink is None:
                 if node >= 0 and phase == 0:
@@ -148,7 +147,7 @@ class _Fuser:
             if self.groups.find(node) == self.groups.find(sink):
                 continue
             refusal = self._refusal(phase, node, sink)
-            shown, into = (n if n >= 0 else -1 - n for n in (node, sink))
+            shown, into = _node_of(node), _node_of(sink)
             if shown != into:
                 reason = f"all ops up to the post-dominator %{into} agree"
                 self.state.notes.add(PHASES[phase], shown, into, refusal, ("dominator", reason))
@@ -178,16 +177,18 @@ class _Fuser:
                 return "path", f"%{max(at, -1 - at)} is {found.name.lower()}, in the way of {name}"
         return None
 
+    def _tuple_condition(self, own: Pattern, sink: int) -> Condition | tuple[str, str]:
+        if own > Pattern.INJECTIVE or self.own[sink] is not Pattern.TUPLE:
+            return "phase", "only injective ops go into tuples"
+        if self.pattern[self.groups.find(sink)] > Pattern.INJECTIVE:
+            return "tuple", "the tuple is in no injective group"
+        return lambda kind, last: kind <= Pattern.INJECTIVE or last
+
     def _condition(self, phase: int, node: int, sink: int) -> Condition | tuple[str, str]:
         """What every op on the way must satisfy, or why there is nothing to try."""
         own, way = self.own[node], self.tree.pattern[node]
         if phase == 2:
-            in_tuple = self.own[sink] is Pattern.TUPLE
-            if own > Pattern.INJECTIVE or not in_tuple:
-                return "phase", "only injective ops go into tuples"
-            if self.pattern[self.groups.find(sink)] > Pattern.INJECTIVE:
-                return "tuple", "the tuple is in no injective group"
-            return lambda kind, last: kind <= Pattern.INJECTIVE or last
+            return self._tuple_condition(own, sink)
         if self.own[sink] is Pattern.TUPLE:
             return "tuple", "tuples are fused last"
         if own is Pattern.OUT_FUSABLE:
@@ -227,6 +228,11 @@ class _Fuser:
                 a, b = self.state.home[other], self.state.home[node]
                 if a != b:
                     self.state.merge(a, b)
+
+
+def _node_of(number: int) -> int:
+    """Tuples have numbers below nought."""
+    return number if number >= 0 else -1 - number
 
 
 def _broadcast_path(kind: Pattern, last: bool) -> bool:

@@ -217,6 +217,11 @@ def _leave() -> None:
     """Warm caches stay warm."""
 
 
+def _all_failed(study: Study) -> list[str]:
+    return [f"{rung} {column}" for rung, row in study.told.items() for column in row
+            if "error" in row[column]]  # fmt: skip
+
+
 def _result(
     study: Study, timed: Timed, swept: dict[str, Any], shape: tuple[int, int]
 ) -> dict[str, Any]:
@@ -224,8 +229,6 @@ def _result(
     errors = [
         c["rel_error"] for row in study.told.values() for c in row.values() if "error" not in c
     ]
-    failed = [f"{rung} {column}" for rung, row in study.told.items() for column in row
-              if "error" in row[column]]  # fmt: skip
     return {
         "study": "cartpole",
         "device": "cpu",
@@ -240,7 +243,7 @@ def _result(
         "sizes": swept,
         "bars": bars(rungs),
         "agree": not study.wrong,
-        "failed": failed,
+        "failed": _all_failed(study),
         "max_rel_error": max(errors, default=None),
         "recomputed": _recomputed(study),
         "notes": {name: rung.note for name, rung in study.rungs.items() if rung.note},

@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,15 +24,7 @@ def output_keys(graph: Graph) -> tuple[str, ...]:
     return unique_keys(graph.output_names or [""] * len(graph.outputs), "out")
 
 
-def read_arrays(
-    path: Path, graph: Graph, held: Mapping[str, np.ndarray] | None = None
-) -> tuple[tuple[np.ndarray, ...], tuple[str, ...]]:
-    """The inputs of `graph` by position, and the keys of the file that no input has. `held` are
-    inputs that the file need not have.
-
-    Shapes and dtypes must be those of the inputs; a bf16 input may be stored as float32. Raises
-    AutofuseError naming the key.
-    """
+def _opened(path: Path) -> Any:
     try:
         archive = np.load(path, allow_pickle=False)
     except FileNotFoundError:
@@ -44,7 +37,19 @@ def read_arrays(
         raise AutofuseError(f"{path} is not an .npz file") from None
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise AutofuseError(f"{path} is not an .npz file: it holds one array without a name")
-    with archive:
+    return archive
+
+
+def read_arrays(
+    path: Path, graph: Graph, held: Mapping[str, np.ndarray] | None = None
+) -> tuple[tuple[np.ndarray, ...], tuple[str, ...]]:
+    """The inputs of `graph` by position, and the keys of the file that no input has. `held` are
+    inputs that the file need not have.
+
+    Shapes and dtypes must be those of the inputs; a bf16 input may be stored as float32. Raises
+    AutofuseError naming the key.
+    """
+    with _opened(path) as archive:
         keys, known = input_keys(graph), held or {}
         missing = [key for key in keys if key not in archive.files and key not in known]
         if missing:

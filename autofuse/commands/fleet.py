@@ -132,10 +132,14 @@ def graphs_of(what: Path) -> tuple[dict[str, Graph], dict[str, float]]:
     return graphs, weights
 
 
+def _in_folder(folder: Path) -> list[str]:
+    known = {suffix for suffix in SOURCES if suffix.startswith(".") and suffix[-1] != ":"}
+    return [str(p) for p in sorted(folder.iterdir()) if p.suffix in known]
+
+
 def _sources(what: Path) -> Iterator[tuple[str, float]]:
     if what.is_dir():
-        known = {suffix for suffix in SOURCES if suffix.startswith(".") and suffix[-1] != ":"}
-        yield from ((str(p), 1.0) for p in sorted(what.iterdir()) if p.suffix in known)
+        yield from ((path, 1.0) for path in _in_folder(what))
         return
     if not what.exists() or what.suffix in SOURCES:
         yield str(what), 1.0

@@ -81,16 +81,19 @@ class _Picture:
         """One iteration: the body reads the iteration counter and what the loop reads."""
         loop = group.nodes[0]
         body = host_body(graph.call(loop))
-        inner = _entering(graph[loop].inputs, source)
-        read = {v for node in body.nodes for v in node.inputs}
-        for i, node in _sources(body):
-            if Value(i) in read and (i == 0 or node.op == "constant"):
-                name = "iteration counter" if i == 0 else node.name or node.op
-                inner[Value(i)] = self.add(name, -1, _types(node))
+        inner = _entering(graph[loop].inputs, source) | dict(self._constants(body))
         self.plan(body, plan, inner, ", each iteration")
         for k, value in enumerate(body.outputs):
             if value in inner:
                 source.setdefault(Value(loop, k), inner[value])
+
+    def _constants(self, body: Graph) -> Iterator[tuple[Value, int]]:
+        """The iteration counter and constants that a body reads, drawn."""
+        read = {v for node in body.nodes for v in node.inputs}
+        for i, node in _sources(body):
+            if Value(i) in read and (i == 0 or node.op == "constant"):
+                name = "iteration counter" if i == 0 else node.name or node.op
+                yield Value(i), self.add(name, -1, _types(node))
 
 
 def _entering(operands: Sequence[Value], source: Mapping[Value, int]) -> dict[Value, int]:

@@ -12,8 +12,9 @@ from autofuse.graph.types import Graph
 from autofuse.ops.types import GraphError
 from autofuse.plan.types import FusionPlan, PlanError, candidate_from_json
 from autofuse.records import Account, Environment, Measurement, SessionRow, WorkloadRow
+from autofuse.report.collect import by_device, collect
 from autofuse.report.gains import Implemented
-from autofuse.report.model import WorkloadReport, by_device, collect
+from autofuse.report.model import WorkloadReport
 from autofuse.report.peers import PeersFile, peers_of
 from autofuse.tuning.explain.contests import NAMES, Contest, contested, contests, timed_in
 from tuning_db import Store
@@ -46,6 +47,14 @@ def _served(store: Store, workload: WorkloadRow, environment: Environment) -> st
     return "" if found is None else found.measurement.candidate_digest
 
 
+def _named(sessions: Sequence[SessionRow], measurements: Sequence[Measurement]) -> set[str]:
+    """Digests of baselines and best plans."""
+    results = [s.result for s in sessions if s.result]
+    named = {d for result in results for _, d in result.baselines}
+    named |= {result.best_digest for result in results}
+    return named | {m.candidate_digest for m in measurements if m.stage in ("baseline", "final")}
+
+
 def plan_accounts(
     graph: Graph | None, sessions: Sequence[SessionRow], measurements: Sequence[Measurement]
 ) -> dict[str, Account]:
@@ -53,9 +62,7 @@ def plan_accounts(
     of a plan whose stored text this version cannot read."""
     if graph is None:
         return {}
-    named = {d for s in sessions if s.result for _, d in s.result.baselines}
-    named |= {s.result.best_digest for s in sessions if s.result}
-    named |= {m.candidate_digest for m in measurements if m.stage in ("baseline", "final")}
+    named = _named(sessions, measurements)
     texts = {m.candidate_digest: m.candidate for m in measurements if m.candidate_digest in named}
     accounts: dict[str, Account] = {}
     # How kernels are launched changes none of this, so equal plans are counted once.

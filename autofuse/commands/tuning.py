@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
@@ -132,27 +132,35 @@ _CHECKED = {
 }
 
 
-def tune_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
-    """The result of a session as text."""
-    graph, best, spent = data["graph"], data["best"], data["spent_s"]
-    yield f"{name} on {data['device']}: {plural(graph['nodes'], 'node')}, digest {graph['digest']}"
-    yield ""
+def _checked(data: dict[str, Any]) -> str:
+    told, draws = _CHECKED[data["checked"]], len(data.get("checked_on", ()))
+    return f"{told} on {draws} draws of inputs" if data["verified"] and draws > 1 else told
+
+
+def _plan_rows(data: dict[str, Any]) -> list[list[str]]:
+    best = data["best"]
     rows = [_baseline_row(n, row, data) for n, row in data["baselines"].items()]
     rows += [
         [n, f"~{duration(row['time_us'])}", str(row["kernels"]), "-", "predicted, not run", ""]
         for n, row in data.get("predicted", {}).items()
     ]
     if best.get("expected_us") is None:
-        rows.append(["best", *_measures(best), "", ""])
-    else:
-        told = [f"~{duration(best['expected_us'])}", str(best["kernels"]), "-", "expected, not run"]
-        rows.append(["best", *told, ""])
-    yield from table(["plan", ">time", ">kernels", ">compile", "best is", "pays after"], rows)
+        return [*rows, ["best", *_measures(best), "", ""]]
+    told = [f"~{duration(best['expected_us'])}", str(best["kernels"]), "-", "expected, not run"]
+    return [*rows, ["best", *told, ""]]
+
+
+def tune_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
+    """The result of a session as text."""
+    graph, best, spent = data["graph"], data["best"], data["spent_s"]
+    yield f"{name} on {data['device']}: {plural(graph['nodes'], 'node')}, digest {graph['digest']}"
+    yield ""
+    yield from table(
+        ["plan", ">time", ">kernels", ">compile", "best is", "pays after"], _plan_rows(data)
+    )
     yield ""
     error = data["max_rel_error"]
-    checked = _CHECKED[data["checked"]]
-    if data["verified"] and len(data.get("checked_on", ())) > 1:
-        checked += f" on {len(data['checked_on'])} draws of inputs"
+    checked = _checked(data)
     memory = f", {bytes_text(best['peak_bytes'])} of intermediates" if "peak_bytes" in best else ""
     worst = "" if error is None else f" (largest relative error {error:.2g})"
     origin = best["origin"] or "unknown"
@@ -293,25 +301,23 @@ def _plan_names(text: str, option: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def _compared(row: dict[str, Any], least: float | None) -> list[str]:
+    told = [duration(row["predicted_us"]), str(row["kernels"]), bytes_text(row["bytes"])]
+    if row.get("error") or not row.get("time_us"):
+        return ["-", "", "", *told, "", row.get("error") or "no time"]
+    factor = f"{row['time_us'] / least:.2f}x" if least else "-"
+    quartiles = _range(row["q1_us"], row["q3_us"])
+    status = "verified" if row["verified"] else "NOT verified"
+    return [duration(row["time_us"]), quartiles, factor, *told, seconds(row["compile_s"]), status]
+
+
 def _compare_lines(name: str, data: dict[str, Any]) -> Iterator[str]:
     graph = data["graph"]
     yield f"{name} on {data['device']}: {plural(graph['nodes'], 'node')}, digest {graph['digest']}"
     yield ""
     timed = [row["time_us"] for row in data["plans"].values() if row.get("time_us")]
     least = min(timed, default=None)
-    rows = []
-    for plan, row in data["plans"].items():
-        if row.get("error") or not row.get("time_us"):
-            predicted, moved = duration(row["predicted_us"]), bytes_text(row["bytes"])
-            rows.append([plan, "-", "", "", predicted, str(row["kernels"]), moved, "",
-                         row.get("error") or "no time"])  # fmt: skip
-            continue
-        factor = f"{row['time_us'] / least:.2f}x" if least else "-"
-        quartiles = _range(row["q1_us"], row["q3_us"])
-        status = "verified" if row["verified"] else "NOT verified"
-        rows.append([plan, duration(row["time_us"]), quartiles, factor,
-                     duration(row["predicted_us"]), str(row["kernels"]), bytes_text(row["bytes"]),
-                     seconds(row["compile_s"]), status])  # fmt: skip
+    rows = [[plan, *_compared(row, least)] for plan, row in data["plans"].items()]
     head = ["plan", ">time", "quartiles", ">to the fastest", ">predicted", ">kernels", ">moved",
             ">compile", "result"]  # fmt: skip
     yield from table(head, rows)
@@ -338,8 +344,11 @@ def _boundary_lines(data: dict[str, Any]) -> Iterator[str]:
             values = ", ".join(boundary["values"])
             yield (f"{plan}: {where}kernel {first} -> kernel {second}: {values}, "
                    f"{bytes_text(boundary['bytes'])}")  # fmt: skip
-            refusals = {(r["rule"], r["reason"]): None for r in boundary["refusals"]}
-            for rule, reason in refusals:
-                yield f"   [{rule}] {reason}"
-            if not refusals:
-                yield "   no rule was asked about these two"
+            yield from _refusal_lines(boundary["refusals"])
+
+
+def _refusal_lines(refusals: Sequence[dict[str, Any]]) -> Iterator[str]:
+    for rule, reason in dict.fromkeys((r["rule"], r["reason"]) for r in refusals):
+        yield f"   [{rule}] {reason}"
+    if not refusals:
+        yield "   no rule was asked about these two"

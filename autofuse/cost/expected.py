@@ -64,6 +64,11 @@ def depends_on_launch(graph: Graph, nodes: Iterable[int]) -> bool:
     return any(graph[n].spec.factors is not None or _turns(graph, n) for n in nodes)
 
 
+def _forms(graph: Graph, group: FusionGroup) -> tuple[Form, ...]:
+    verdict = check_group(graph, group.nodes, group.outputs, placed=True)
+    return () if isinstance(verdict, Refusal) else verdict
+
+
 def expected_us(
     graph: Graph, group: FusionGroup, launch: LaunchConfig, calibration: Calibration
 ) -> float:
@@ -75,10 +80,8 @@ def expected_us(
     if MICRO.name not in dict(launch.settings):
         price = _without_tiles(graph, group, launch)
         return max(bound, min(map(price, _crews(calibration, launch))))
-    verdict = check_group(graph, group.nodes, group.outputs, placed=True)
-    forms = () if isinstance(verdict, Refusal) else verdict
     peaks, workers = _workers(calibration, launch)
-    found = ((form, tiles_of(graph, form)) for form in forms)
+    found = ((form, tiles_of(graph, form)) for form in _forms(graph, group))
     parts = [_Tiled(graph, f, t, launch, peaks, workers) for f, t in found if t is not None]
     if not parts:
         return max(bound, _start_us(peaks))

@@ -8,6 +8,7 @@ bits and on whole numbers, which compilers may drop, merge or guess.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -58,6 +59,12 @@ class Delays:
 NOTHING = Delays()
 
 
+def _plain_as_narrow(own: Mapping[str, float], known: Mapping[str, float]) -> dict[str, float]:
+    """Latencies of f64, of plain operations none above that of f32."""
+    narrow = {n: known.get(f"{n}.{DType.F32}", ns) for n, ns in own.items()}
+    return {n: min(ns, narrow[n]) if n in PLAIN else ns for n, ns in own.items()}
+
+
 @lru_cache(maxsize=16)
 def delays_of(latency: Latencies) -> dict[DType, Delays]:
     """The least latencies by type; nothing for a type that was not measured."""
@@ -66,8 +73,7 @@ def delays_of(latency: Latencies) -> dict[DType, Delays]:
     for dtype in FLOATS:
         own = {n.split(".")[0]: ns for n, ns in known.items() if n.endswith(f".{dtype}")}
         if dtype is DType.F64:
-            narrow = {n: known.get(f"{n}.{DType.F32}", ns) for n, ns in own.items()}
-            own = {n: min(ns, narrow[n]) if n in PLAIN else ns for n, ns in own.items()}
+            own = _plain_as_narrow(own, known)
         functions = tuple(sorted((n, ns) for n, ns in own.items() if n in FIXED))
         add, mul, fma, div = (own.get(n, 0.0) for n in ("add", "mul", "fma", "div"))
         found[dtype] = Delays(add, mul, fma, div, functions)

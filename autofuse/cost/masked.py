@@ -58,9 +58,11 @@ def masked_shares(
     shares: dict[int, float] = {}
     for form in () if isinstance(verdict, Refusal) else verdict:
         tiles = tiles_of(graph, form)
-        for p in () if tiles is None else tiles.products:
-            reach = None if tiles is None else reach_of(graph, form, tiles, p)
-            if tiles is None or reach is None:
+        if tiles is None:
+            continue
+        for p in tiles.products:
+            reach = reach_of(graph, form, tiles, p)
+            if reach is None:
                 continue
             rows = form.parallel[tiles.rows[0]]
             needed = sum(min(p.width, max(0, r + reach.offset + 1)) for r in range(rows))

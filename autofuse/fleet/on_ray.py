@@ -79,6 +79,15 @@ class _BenchUnit:
         return done_slice(self._work, task)
 
 
+def _join(ray: Any, address: str | None, units: int) -> None:
+    """Join the cluster at an address, or start one here."""
+    own = {} if address else {"resources": {UNIT: units}, "include_dashboard": False}
+    try:
+        ray.init(address or "local", log_to_driver=False, **own)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise EngineError(f"no Ray cluster at {address or 'local'}: {error}") from error
+
+
 class RayEngine:
     """An actor for each unit of a Ray cluster; see `Engine`.
 
@@ -98,12 +107,8 @@ class RayEngine:
         self._actors: dict[str, Any] = {}
         self._running: dict[str, tuple[Any, TuneSlice, float]] = {}
         self._owned = not ray.is_initialized()
-        try:
-            if self._owned:
-                own = {"resources": {UNIT: units}, "include_dashboard": False}
-                ray.init(address or "local", log_to_driver=False, **({} if address else own))
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise EngineError(f"no Ray cluster at {address or 'local'}: {error}") from error
+        if self._owned:
+            _join(ray, address, units)
         resource = "GPU" if device == GPU else UNIT
         count = int(ray.cluster_resources().get(resource, 0))
         if count == 0:

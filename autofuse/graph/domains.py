@@ -103,10 +103,10 @@ def _known(graph: Graph, drawn: Mapping[int, Interval]) -> dict[Value, Interval]
             found[Value(i)] = drawn[i]
         elif node.op == "constant":
             found[Value(i)] = _of_constant(node)
-        elif node.op in _SQUARES and node.inputs[0] == node.inputs[1]:
+        elif _is_square(node):
             found[Value(i)] = _square(operands[0])
         elif node.spec.family is Family.MOVEMENT:
-            found[Value(i)] = _hull([known for _, known in _moved(graph, i, operands)])
+            found[Value(i)] = _picked(graph, i, operands)
         elif node.op in _SUMS:
             terms = node.spec.terms(graph.call(i))
             found[Value(i)] = _finite(terms * operands[0][0], terms * operands[0][1])
@@ -133,6 +133,14 @@ def _hull(intervals: Sequence[Interval]) -> Interval:
     if not intervals:
         return ANY
     return min(a for a, _ in intervals), max(b for _, b in intervals)
+
+
+def _is_square(node: Node) -> bool:
+    return node.op in _SQUARES and node.inputs[0] == node.inputs[1]
+
+
+def _picked(graph: Graph, i: int, each: Sequence[Interval]) -> Interval:
+    return _hull([known for _, known in _moved(graph, i, each)])
 
 
 def _moved(graph: Graph, i: int, each: Sequence[Interval]) -> list[tuple[int, Interval]]:

@@ -59,6 +59,16 @@ def is_affordable(spec: OpSpec, call: OpCall) -> bool:
     return spec.flops(call) <= MOST_WORKED_OUT
 
 
+def _large(op: str, outs: Sequence[TensorType]) -> bool:
+    """An op reads a broadcast of one element cheaper than an array."""
+    return any(t.size > (1 if op == "broadcast" else FOLD_SIZE) for t in outs)
+
+
+def _holds(dtype: DType, low: int, high: int) -> bool:
+    info = np.iinfo(dtype.numpy)
+    return bool(info.min <= low and high <= info.max)
+
+
 class Known:
     """Constants of at most FOLD_SIZE elements, and bounds (both included) of () integers."""
 
@@ -101,17 +111,14 @@ class Known:
 
         Constants are not spread out: an op reads a broadcast of one element cheaper than an array.
         """
-        operands = [self._arrays.get(v) for v in values]
+        arrays = tuple(self._arrays[v] for v in values if v in self._arrays)
         spec = spec_of(op)
-        if not values or spec.family is Family.CONTROL or any(a is None for a in operands):
+        if not values or spec.family is Family.CONTROL or len(arrays) < len(values):
             return None
         call = OpCall(attrs, tuple(map(self._type_of, values)))
         outs = spec.infer(call)
-        if any(t.size > FOLD_SIZE for t in outs) or (op == "broadcast" and outs[0].size > 1):
+        if _large(op, outs) or not is_affordable(spec, OpCall(attrs, call.ins, outs)):
             return None
-        if not is_affordable(spec, OpCall(attrs, call.ins, outs)):
-            return None
-        arrays = tuple(a for a in operands if a is not None)
         results = computed(spec, OpCall(attrs, call.ins, outs), arrays)
         return [(r, t.dtype) for r, t in zip(results, outs, strict=True)]
 
@@ -135,9 +142,8 @@ class Known:
         if len(spans) != len(values):
             return
         (low, high), *rest = spans
-        if rest:
-            first, last = rest[0] if op == "add" else (-rest[0][1], -rest[0][0])
-            low, high = low + first, high + last
-        info = np.iinfo(kind.dtype.numpy)
-        if info.min <= low and high <= info.max:
+        for first, last in rest:
+            more = (first, last) if op == "add" else (-last, -first)
+            low, high = low + more[0], high + more[1]
+        if _holds(kind.dtype, low, high):
             self.bound(out, low, high)

@@ -38,6 +38,12 @@ def read_text(text: str) -> Graph:
         raise GraphError(f"not the canonical text of a graph: {error}") from error
 
 
+def _check_values(nodes: Sequence[Node], outputs: Sequence[Value]) -> None:
+    for value in (*(v for n in nodes for v in n.inputs), *outputs):
+        if value.index >= len(nodes[value.node].types):
+            raise ValueError(f"there is no value {value}")
+
+
 def _graph(lines: Sequence[str]) -> Graph:
     nodes: list[Node] = []
     outputs: tuple[Value, ...] = ()
@@ -53,9 +59,7 @@ def _graph(lines: Sequence[str]) -> Graph:
             bodies[found[1]] = _graph(inside)
             at += 1 + len(inside)
         nodes.append(_node(line, len(nodes), bodies))
-    for value in (*(v for n in nodes for v in n.inputs), *outputs):
-        if value.index >= len(nodes[value.node].types):
-            raise ValueError(f"there is no value {value}")
+    _check_values(nodes, outputs)
     inputs = [(dict(n.attrs)["position"], i) for i, n in enumerate(nodes) if n.op == "input"]
     return Graph(tuple(nodes), tuple(i for _, i in sorted(inputs)), outputs)
 

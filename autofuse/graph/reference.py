@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import numpy as np
 
 from autofuse.graph.domains import input_ranges
 from autofuse.graph.noise import Noise
-from autofuse.graph.types import Graph
+from autofuse.graph.types import Graph, Value
 from autofuse.ops.control import is_counted
 from autofuse.ops.dtypes import DType
 from autofuse.ops.reduction import SUM
@@ -102,13 +103,14 @@ def run(
     order = _order(graph)
     known = dict(zip(order.inputs, inputs, strict=True))
     again = partial(run, noise=noise)
+    kept = {} if products is None else products
     for i, reads, first, free in order.steps:
         operands = tuple(known[k] for k in reads)
-        results = () if products is None else products.get(i, ())
+        results = kept.get(i, ())
         if not results:
             results = apply(graph, i, operands, again)
-            if products is not None and i in products:
-                products[i] = results
+            if i in kept:
+                kept[i] = results
         if noise is not None:
             results = noisy(graph, i, operands, results, noise, sizes)
         del operands
@@ -132,22 +134,21 @@ class _Order:
 @lru_cache(maxsize=64)
 def _order(graph: Graph) -> _Order:
     counts = [0, *accumulate(len(node.types) for node in graph.nodes)]
-    reads = [tuple(counts[v.node] + v.index for v in node.inputs) for node in graph.nodes]
-    outputs = tuple(counts[v.node] + v.index for v in graph.outputs)
+
+    def places(values: Iterable[Value]) -> tuple[int, ...]:
+        return tuple(counts[v.node] + v.index for v in values)
+
+    reads, outputs = [places(node.inputs) for node in graph.nodes], places(graph.outputs)
     last: dict[int, int] = {}
     kept = set(outputs)
-    for i, node in enumerate(graph.nodes):
-        if node.op != "input":
-            last.update(dict.fromkeys((*range(counts[i], counts[i + 1]), *reads[i]), i))
-    free: list[list[int]] = [[] for _ in graph.nodes]
+    run = [i for i, node in enumerate(graph.nodes) if node.op != "input"]
+    for i in run:
+        last.update(dict.fromkeys((*range(counts[i], counts[i + 1]), *reads[i]), i))
+    free: dict[int, list[int]] = defaultdict(list)
     for value, i in last.items():
         if value not in kept:
             free[i].append(value)
-    steps = tuple(
-        (i, reads[i], counts[i], tuple(free[i]))
-        for i, node in enumerate(graph.nodes)
-        if node.op != "input"
-    )
+    steps = tuple((i, reads[i], counts[i], tuple(free[i])) for i in run)
     return _Order(tuple(counts[i] for i in graph.inputs), steps, outputs)
 
 
@@ -207,6 +208,16 @@ def fold_error(spec: OpSpec, call: OpCall) -> float:
     return eps * math.sqrt(terms) if terms > 1 or spec.squares is not None else 0.0
 
 
+def _squares(
+    spec: OpSpec, call: OpCall, operands: Arrays, evaluate: Callable[[Arrays], Arrays] | None
+) -> Arrays:
+    """The fold of the squares of its terms."""
+    if spec.squares is not None:
+        return spec.squares(operands, call)
+    squared = tuple(a * a if a.dtype.kind == "f" else a for a in operands)
+    return spec.reference(squared, call) if evaluate is None else evaluate(squared)
+
+
 def _fold_sizes(
     spec: OpSpec, call: OpCall, operands: Arrays, results: Arrays,
     evaluate: Callable[[Arrays], Arrays] | None,
@@ -216,11 +227,7 @@ def _fold_sizes(
     if error == 0.0:
         return (None,) * len(results)
     with np.errstate(all="ignore"):
-        if spec.squares is not None:
-            squares = spec.squares(operands, call)
-        else:
-            squared = tuple(a * a if a.dtype.kind == "f" else a for a in operands)
-            squares = spec.reference(squared, call) if evaluate is None else evaluate(squared)
+        squares = _squares(spec, call, operands, evaluate)
         # Sums of terms that cancel may leave the range of their arithmetic on the way.
         top = max(t.dtype.compute.largest for t in call.outs if t.dtype.is_float)
         top = top / _ON_THE_WAY if spec.fold is SUM else math.inf

@@ -8,7 +8,7 @@ from autofuse.graph.types import Graph, Value
 from autofuse.kernel.elements.block_per_row import BlockPerRow
 from autofuse.kernel.elements.halo_tiles import HaloTiles
 from autofuse.kernel.elements.thread_per_element import ThreadPerElement
-from autofuse.kernel.elements.values import Frame, Landing, memory
+from autofuse.kernel.elements.values import ElementSource, Frame, Landing, memory
 from autofuse.kernel.ir.emit import Emitter, LoweringError
 from autofuse.kernel.ir.types import Kernel, Param
 from autofuse.kernel.passes import run_passes
@@ -111,6 +111,12 @@ def _walks(group: Graph, form: Form, tiles: Tiles, frame: Frame) -> bool:
     return walks(TileBlock(form, tiles, frame, {}, TileSettings.of(WALKING)))
 
 
+def _in_memory(graph: Graph, group: FusionGroup) -> dict[Value, ElementSource]:
+    """What a group reads, each under its own name."""
+    kinds = ((v, graph.type_of(v)) for v in reads(graph, group.nodes))
+    return {v: memory(str(v), t.shape, t.dtype) for v, t in kinds}
+
+
 @lru_cache(maxsize=4096)
 def walked_tiles(graph: Graph, group: FusionGroup) -> Tiles | None:
     """The tiles of a group's first form that has some with a left operand to be walked, those of
@@ -120,8 +126,7 @@ def walked_tiles(graph: Graph, group: FusionGroup) -> Tiles | None:
     verdict = check_group(graph, group.nodes, group.outputs)
     if isinstance(verdict, Refusal):
         raise LoweringError(f"not one kernel: {verdict}")
-    kinds = ((v, graph.type_of(v)) for v in reads(graph, group.nodes))
-    frame = Frame(graph, Emitter(), {v: memory(str(v), t.shape, t.dtype) for v, t in kinds})
+    frame = Frame(graph, Emitter(), _in_memory(graph, group))
     for form in verdict:
         tiles = tiles_of(graph, form) or tiles_of(graph, form, diagonal=True)
         if tiles is not None and tiles.columns and _walks(graph, form, tiles, frame):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -193,11 +194,11 @@ def gemm_form(call: OpCall, lhs: View | None = None, rhs: View | None = None) ->
     than MOST_CALLS calls."""
     roles = dot_axes(call)
     a, b = lhs or row_major(call.ins[0].shape), rhs or row_major(call.ins[1].shape)
-    if not (call.ins[0].size and call.ins[1].size):
+    if 0 in (call.ins[0].size, call.ins[1].size):
         return None
     pairs = zip(roles.lhs_contract, roles.rhs_contract, strict=True)
     summed = sorted(pairs, key=lambda pair: -a.strides[pair[0]])
-    m, n = (math.prod(v.shape[x] for x in f) for v, f in ((a, roles.lhs_free), (b, roles.rhs_free)))
+    m, n = _extent(a, roles.lhs_free), _extent(b, roles.rhs_free)
     k = math.prod(contract_shape(call))
     left = _matrix(
         a.offset, (m, joined(a, roles.lhs_free)), (k, joined(a, (ours for ours, _ in summed)))
@@ -220,11 +221,20 @@ def _matrix(
     (m, down), (n, across) = rows, columns
     if down is None or across is None:
         return None
-    if (n == 1 or across == 1) and (m == 1 or down >= n):
+    if _follow(m, down, n, across):
         return Matrix(offset, n if m == 1 else down)
-    if (m == 1 or down == 1) and (n == 1 or across >= m):
+    if _follow(n, across, m, down):
         return Matrix(offset, m if n == 1 else across, transposed=True)
     return None
+
+
+def _follow(rows: int, down: int, columns: int, across: int) -> bool:
+    """Whether the elements of a row are neighbours, and rows do not overlap."""
+    return (columns == 1 or across == 1) and (rows == 1 or down >= columns)
+
+
+def _extent(view: View, axes: Iterable[int]) -> int:
+    return math.prod(view.shape[a] for a in axes)
 
 
 def _batch_axes(roles: DotAxes, a: View, b: View, step: int) -> tuple[BatchAxis, ...]:

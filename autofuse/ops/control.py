@@ -46,6 +46,10 @@ def _check_inputs(wanted: Sequence[TensorType], found: Sequence[TensorType], car
             raise GraphError(f"the loop body takes {got} as input {position}, but {what} is {want}")
 
 
+def _has_constant_input(body: Any) -> bool:
+    return any(dict(node.attrs).get("constant") and not node.inputs for node in body.nodes)
+
+
 def _outputs(call: OpCall, carries: int) -> tuple[TensorType, ...]:
     """The types of the body's outputs, checked against what the loop hands to it."""
     body = call["body"]
@@ -54,7 +58,7 @@ def _outputs(call: OpCall, carries: int) -> tuple[TensorType, ...]:
     if not 0 <= carries <= len(call.ins):
         raise GraphError(f"attribute 'carries' is {carries} of {len(call.ins)} operands")
     _check_inputs((COUNTER, *call.ins), body.input_types, carries)
-    if any(dict(node.attrs).get("constant") and not node.inputs for node in body.nodes):
+    if _has_constant_input(body):
         raise GraphError("an input of a loop body cannot be declared constant")
     outs: tuple[TensorType, ...] = tuple(body.output_types)
     if not outs or len(outs) < carries:

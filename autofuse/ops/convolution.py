@@ -81,14 +81,18 @@ def extents(c: OpCall) -> Shape:
     return (shape.ins, *(axis.size for axis in shape.spatial))
 
 
-def _check_attrs(c: OpCall) -> None:
-    lhs, rhs = c.ins
-    spatial = lhs.rank - 2
-    if rhs.rank != lhs.rank or not 1 <= spatial <= MOST_SPATIAL:
+def _check_ranks(lhs: TensorType, rhs: TensorType) -> None:
+    if rhs.rank != lhs.rank or not 1 <= lhs.rank - 2 <= MOST_SPATIAL:
         raise GraphError(
             f"conv of {lhs} and {rhs}: both need batch or out feature, feature and the same 1 to "
             f"{MOST_SPATIAL} spatial axes"
         )
+
+
+def _check_attrs(c: OpCall) -> None:
+    lhs, rhs = c.ins
+    spatial = lhs.rank - 2
+    _check_ranks(lhs, rhs)
     for key in ("lhs_axes", "rhs_axes", "out_axes"):
         if len(checks.axes_attr(c, lhs.rank, key)) != lhs.rank:
             raise GraphError(f"attribute '{key}' is {c[key]}: need all {lhs.rank} axes by role")

@@ -79,10 +79,8 @@ def ilt(a: Expr, b: Expr) -> Expr:
     """a < b, a literal when bounds decide."""
     terms, constant = _affine(isub(b, a))
     known = _affine_bounds(terms, constant)
-    if known is not None and known[0] > 0:
-        return Lit(True, DType.BOOL)
-    if known is not None and known[1] <= 0:
-        return Lit(False, DType.BOOL)
+    if known is not None and (known[0] > 0 or known[1] <= 0):
+        return Lit(known[0] > 0, DType.BOOL)
     right = tuple((t, c) for t, c in terms if c > 0)
     left = tuple((t, -c) for t, c in terms if c < 0)
     if not right and not left:  # no terms: bounds decided above
@@ -169,7 +167,7 @@ def bounds(expr: Expr) -> Bounds | None:
             return bounds(inner) if expr.dtype == I64 else None
         case Call(fn="add" | "sub", dtype=DType.I64):
             return _affine_bounds(*_affine(expr))
-        case Call(fn="mul", args=args, dtype=DType.I64) if any(isinstance(a, Lit) for a in args):
+        case Call(fn="mul", args=(Lit(), _) | (_, Lit()), dtype=DType.I64):
             return _affine_bounds(*_affine(expr))
         case Call(fn="div" | "rem", args=(a, Lit(value=int(c))), dtype=DType.I64) if c > 0:
             return _quotient_bounds(expr.fn, bounds(a), c)

@@ -6,7 +6,7 @@ raises BenchError for the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,13 +71,16 @@ def _step(op: str, call: OpCall, library: Any) -> TorchStep:
     return made
 
 
+def _lined_up(shape: tuple[int, ...], dims: Collection[int]) -> tuple[int, ...]:
+    return tuple(n if a in dims else 1 for a, n in enumerate(shape))
+
+
 def _movement(op: str, call: OpCall, library: Any) -> TorchStep | None:
     shape = call.out.shape if call.outs else ()
     if op == "reshape":
         return lambda x: library.reshape(x, shape)
     if op == "broadcast":
-        dims = call["dims"]
-        lined = tuple(shape[a] if a in dims else 1 for a in range(len(shape)))
+        lined = _lined_up(shape, call["dims"])
         return lambda x: library.broadcast_to(library.reshape(x, lined), shape)
     if op == "transpose":
         permute = library.transpose if library is np else library.permute

@@ -6,7 +6,7 @@ Attributes are text and whole numbers only, so that every format of networkx can
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,10 @@ def to_networkx(graph: Graph, plan: FusionPlan | None = None) -> MultiDiGraph[in
     return found
 
 
+def _nbytes(graph: Graph, values: Iterable[Value]) -> int:
+    return sum(graph.type_of(v).nbytes for v in values)
+
+
 def plan_to_networkx(graph: Graph, plan: FusionPlan) -> DiGraph[int]:
     """The groups of `plan` by number, in the order they run, and an edge from a group to another
     that reads what it writes.
@@ -69,16 +73,16 @@ def plan_to_networkx(graph: Graph, plan: FusionPlan) -> DiGraph[int]:
             number,
             ops=" ".join(graph[i].op for i in group.nodes),
             nodes=" ".join(map(str, group.nodes)),
-            reads=sum(graph.type_of(v).nbytes for v in given),
-            writes=sum(graph.type_of(v).nbytes for v in group.outputs),
+            reads=_nbytes(graph, given),
+            writes=_nbytes(graph, group.outputs),
         )
         links: dict[int, list[Value]] = {}
         for value in given:
             if not is_source(graph, value.node) and value in writers:
                 links.setdefault(writers[value], []).append(value)
         for writer, values in links.items():
-            carried = sum(graph.type_of(v).nbytes for v in values)
-            found.add_edge(writer, number, values=" ".join(map(str, values)), bytes=carried)
+            told, carried = " ".join(map(str, values)), _nbytes(graph, values)
+            found.add_edge(writer, number, values=told, bytes=carried)
         for value in group.outputs:
             writers.setdefault(value, number)
     return found

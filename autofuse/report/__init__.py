@@ -3,14 +3,13 @@
 The report reads records only: the caller asks the database and passes the rows on.
 """
 
+from autofuse.report.collect import by_device, collect
 from autofuse.report.html import render_html
 from autofuse.report.model import (
     ReportError,
     SessionReport,
     WorkloadReport,
     break_even_runs,
-    by_device,
-    collect,
     pareto,
 )
 from autofuse.report.plan_picture import Box, Edge, plan_svg

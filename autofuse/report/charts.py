@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from autofuse.records import Timing
 from autofuse.report.frame import (
@@ -30,15 +30,7 @@ _MOST_DOTS = 1500
 
 def bars(report: WorkloadReport) -> str:
     """Median run time of each baseline and of the best of each session, with its quartiles."""
-    rows: list[tuple[str, Timing, int, int]] = [
-        (b.name, b.timing, b.kernels, 1) for b in report.baselines
-    ]
-    rows += [
-        (f"{'sample' if s.is_sample else 'best'}: {s.label}", s.best.timing, s.best.kernels, 0)
-        for s in report.current
-        if s.best
-    ]
-    rows = [row for row in rows if math.isfinite(row[1].median_us)]
+    rows = [row for row in _timed(report) if math.isfinite(row[1].median_us)]
     if not rows:
         return ""
     longest = max(max(t.median_us, _finite(t.q3_us)) for _, t, _, _ in rows) or 1.0
@@ -56,35 +48,64 @@ def bars(report: WorkloadReport) -> str:
 
 def progress(report: WorkloadReport) -> str:
     """Best time so far against the seconds a session has spent; baselines as dashed lines."""
-    shown = [(s, _track(s)) for s in report.sessions]
-    shown = [(s, track) for s, track in shown if track]
+    shown = [(s, track) for s in report.sessions if (track := _track(s))]
     if not shown:
         return ""
-    lines = [b for b in report.baselines if math.isfinite(b.timing.median_us)]
-    bounds = [e.proof.bound_us for s, _ in shown for e in s.events if e.proof.bound_us]
-    times = [y for _, track in shown for _, y in track] + [b.timing.median_us for b in lines]
-    x = across([at for _, track in shown for at, _ in track])
-    y = upward([*times, *bounds])
+    levels = _levels(report)
+    sessions, tracks = zip(*shown, strict=True)
+    bounds = [us for _, us in _bounds(*sessions)]
+    x, y = _axes(tracks, [*levels.values(), *bounds])
     body = [frame(x, y, "seconds spent", "best run time so far")]
-    body += [rule(y(b.timing.median_us)) for b in lines]
-    for i, (session, track) in enumerate(shown):
-        body.append(_session_line(i, session, track, x, y))
-    body.append(rule_labels([(y(b.timing.median_us), b.name) for b in lines]))
-    lines_below = [(letter(i), i, session.label) for i, (session, _) in enumerate(shown)]
+    body += [rule(y(us)) for us in levels.values()]
+    body += [_session_line(i, *each, x, y) for i, each in enumerate(shown)]
+    body.append(rule_labels([(y(us), name) for name, us in levels.items()]))
+    lines_below = [(letter(i), i, session.label) for i, session in enumerate(sessions)]
     if bounds:
         lines_below.append(("", 0, "dotted: lower bound proved so far"))
     body.append(legend(lines_below))
-    said = "; ".join(
-        f"{s.label}: {time_text(track[-1][1])} after {seconds_text(track[-1][0])}"
-        for s, track in shown
-    )
     return drawing(
         WIDTH,
         height(len(lines_below)),
         f"Best so far against seconds spent on {report.name}",
-        f"One staircase per session, dashed lines for the baselines. {said}.",
+        f"One staircase per session, dashed lines for the baselines. {_ends(shown)}.",
         *body,
     )
+
+
+def _axes(
+    tracks: Sequence[Sequence[tuple[float, float]]], levels: Sequence[float]
+) -> tuple[Scale, Scale]:
+    """Scales that hold all (seconds, microseconds) of tracks, and levels without seconds."""
+    seconds, times = zip(*(point for track in tracks for point in track), strict=True)
+    return across(seconds), upward([*times, *levels])
+
+
+def _levels(report: WorkloadReport) -> dict[str, float]:
+    """The times of the baselines that have one."""
+    found = {b.name: b.timing.median_us for b in report.baselines}
+    return {name: us for name, us in found.items() if math.isfinite(us)}
+
+
+def _bounds(*sessions: SessionReport) -> list[tuple[float, float]]:
+    """(seconds, lower bound) at each event that proved one."""
+    events = (e for s in sessions for e in s.events)
+    return [(e.spent.total, e.proof.bound_us) for e in events if e.proof.bound_us]
+
+
+def _ends(shown: Sequence[tuple[SessionReport, Sequence[tuple[float, float]]]]) -> str:
+    """What each session had in the end."""
+    last = [(session.label, *track[-1]) for session, track in shown]
+    return "; ".join(f"{name}: {time_text(us)} after {seconds_text(at)}" for name, at, us in last)
+
+
+def _timed(report: WorkloadReport) -> Iterator[tuple[str, Timing, int, int]]:
+    """Name, time, kernels and colour."""
+    for b in report.baselines:
+        yield b.name, b.timing, b.kernels, 1
+    for s in report.current:
+        if s.best:
+            role = "sample" if s.is_sample else "best"
+            yield f"{role}: {s.label}", s.best.timing, s.best.kernels, 0
 
 
 def compile_scatter(report: WorkloadReport) -> str:
@@ -143,7 +164,7 @@ def _bar(top: float, along: Scale, name: str, timing: Timing, kernels: int, colo
 def _track(session: SessionReport) -> list[tuple[float, float]]:
     """(seconds, best microseconds) at each event, and once more at the end of the session."""
     found = [(e.spent.total, e.best_us) for e in session.events]
-    found = [(at, us) for at, us in found if math.isfinite(at) and math.isfinite(us)]
+    found = [(at, us) for at, us in found if _is_finite(at, us)]
     if found and session.spent.total > found[-1][0]:
         found.append((session.spent.total, found[-1][1]))
     return found
@@ -159,7 +180,7 @@ def _session_line(
     colour = number % SERIES
     corners = steps([(x(at), y(us)) for at, us in track])
     parts = [tag("title", words(session.label)), path(corners, class_=f"af-line af-l{colour}")]
-    bound = [(e.spent.total, e.proof.bound_us) for e in session.events if e.proof.bound_us]
+    bound = _bounds(session)
     if bound:
         line = steps([(x(at), y(us)) for at, us in bound])
         parts.append(path(line, class_=f"af-line af-l{colour}", stroke_dasharray="1 4"))
@@ -171,29 +192,42 @@ def _session_line(
 
 
 def _scatter(points: Sequence[Point], title: str, below: str) -> str:
-    good = [p for p in points if math.isfinite(p.seconds) and math.isfinite(p.run_us)]
+    good = [p for p in points if _is_finite(p.seconds, p.run_us)]
     if not good:
         return ""
     x, y = across([p.seconds for p in good], 1.0), upward([p.run_us for p in good], 1.0)
-    front = sorted((p for p in good if p.front), key=lambda p: (p.seconds, p.run_us))
-    corners = [(x(p.seconds), y(p.run_us)) for p in front]
-    # The last step goes on to the edge: more seconds never make it worse.
-    staircase = [*steps(corners), (WIDTH - RIGHT, corners[-1][1])]
-    dots = _thinned([p for p in good if p.role == "search"])
-    named = _unique([p for p in good if p.role != "search"])
+    searched, named = _by_role(good)
+    dots = _thinned(searched)
     body = [
         frame(x, y, below, "run time"),
-        path(staircase, class_="af-line af-l2"),
+        path(_staircase(good, x, y), class_="af-line af-l2"),
         *(_dot(p, x, y) for p in dots),
         *(_named(i, p, x, y) for i, p in enumerate(named)),
         _keys(named),
     ]
-    said = f"{len(good)} points, {len(front)} of them on the Pareto front"
-    if len(dots) < sum(p.role == "search" for p in good):
+    said = f"{len(good)} points, {sum(p.front for p in good)} of them on the Pareto front"
+    if len(dots) < len(searched):
         said += f", {len(dots) + len(named)} drawn"
-    best = "; ".join(f"{p.label}: {seconds_text(p.seconds)}, {time_text(p.run_us)}" for p in named)
     rows = len(named) + 2
-    return drawing(WIDTH, height(rows), title, f"{said}. {best}.", *body)
+    return drawing(WIDTH, height(rows), title, f"{said}. {_places(named)}.", *body)
+
+
+def _is_finite(seconds: float, us: float) -> bool:
+    return math.isfinite(seconds) and math.isfinite(us)
+
+
+def _by_role(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
+    """Points of searches, and the others, each once."""
+    others = dict.fromkeys(p for p in points if p.role != "search")
+    return [p for p in points if p.role == "search"], list(others)
+
+
+def _staircase(points: Sequence[Point], x: Scale, y: Scale) -> list[tuple[float, float]]:
+    """The Pareto front."""
+    along = sorted((p.seconds, p.run_us) for p in points if p.front)
+    corners = [(x(seconds), y(us)) for seconds, us in along]
+    # The last step goes on to the edge: more seconds never make it worse.
+    return [*steps(corners), (WIDTH - RIGHT, corners[-1][1])]
 
 
 def _thinned(points: Sequence[Point]) -> list[Point]:
@@ -202,15 +236,18 @@ def _thinned(points: Sequence[Point]) -> list[Point]:
     return [p for i, p in enumerate(points) if p.front or i % stride == 0]
 
 
-def _unique(points: Sequence[Point]) -> list[Point]:
-    return list(dict.fromkeys(points))
+def _place(point: Point) -> str:
+    return f"{seconds_text(point.seconds)}, {time_text(point.run_us)}"
+
+
+def _places(points: Sequence[Point]) -> str:
+    return "; ".join(f"{p.label}: {_place(p)}" for p in points)
 
 
 def _tip(point: Point) -> str:
     counted = "" if point.kernels is None else f", kernels: {point.kernels}"
     front = ", on the Pareto front" if point.front else ""
-    place = f"{seconds_text(point.seconds)}, {time_text(point.run_us)}"
-    return tag("title", words(f"{point.label}: {place}{counted}{front}"))
+    return tag("title", words(f"{point.label}: {_place(point)}{counted}{front}"))
 
 
 def _dot(point: Point, x: Scale, y: Scale) -> str:

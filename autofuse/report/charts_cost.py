@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from autofuse.report.envelope import MOST_RUNS, EnvelopeSegment, SearchedOption
@@ -18,7 +18,7 @@ from autofuse.report.frame import (
     letter,
     upward,
 )
-from autofuse.report.model import WorkloadReport
+from autofuse.report.model import BreakEven, SessionReport, WorkloadReport
 from autofuse.report.svg import (
     SERIES,
     Scale,
@@ -48,8 +48,7 @@ def envelope_chart(
     winners = list(dict.fromkeys(s.option for s in segments))
     drawn = list(islice(dict.fromkeys([*_spaced(winners), *_kinds(found)]), _MOST_LINES))
     x = Scale(1.0, MOST_RUNS, LEFT, WIDTH - RIGHT, True)
-    ends = [o.total_s(n) for o in drawn for n in (1.0, MOST_RUNS)]
-    y = upward([e for e in ends if e > 0], 1.0)
+    y = upward(_positive_ends(drawn), 1.0)
     body = [frame(x, y, "runs", "total seconds", amount_text, _long_text)]
     body += [_thin(i, option, x, y) for i, option in enumerate(drawn)]
     body += [_thick(segment, x, y) for segment in segments]
@@ -79,6 +78,11 @@ def _kinds(found: Iterable[SearchedOption]) -> list[SearchedOption]:
     for one in sorted(found, key=lambda o: (o.run_us, o.seconds, o.label)):
         best.setdefault((one.role, one.name), one)
     return list(best.values())
+
+
+def _positive_ends(drawn: Iterable[SearchedOption]) -> list[float]:
+    ends = [o.total_s(n) for o in drawn for n in (1.0, MOST_RUNS)]
+    return [e for e in ends if e > 0]
 
 
 def _curve(option: SearchedOption, first: float, last: float) -> list[tuple[float, float]]:
@@ -116,40 +120,47 @@ def break_even_chart(report: WorkloadReport) -> str:
     rows = [(s.label, b) for s in report.current for b in s.break_even if b.runs is not None]
     if not rows:
         return ""
-    ends = [max(1.0, n) for _, b in rows for n in (b.runs, *(b.interval or ())) if n is not None]
+    ends = [max(1.0, n) for _, b in rows for n in _known_runs(b)]
     x = scale([1.0, *ends], 8.0, WIDTH - 20.0, 1.0)
     bottom = 44.0 * len(rows) + 4
-    body = []
-    last = -math.inf
-    for value in x.ticks():
-        at, text = x(value), amount_text(value)
-        body.append(path([(at, 6.0), (at, bottom)], class_="af-grid"))
-        if at - last >= 9.0 * len(text) + 4:
-            anchor = "start" if at < 20 else "middle"
-            body.append(
-                label(at, bottom + 16, text, class_="af-muted af-small", text_anchor=anchor)
-            )
-            last = at
+    body = [*_grid(x, bottom)]
     body.append(
         label(WIDTH - RIGHT, bottom + 36, "runs (log scale)", class_="af-muted", text_anchor="end")
     )
-    for i, (name, one) in enumerate(rows):
-        top, runs = 18.0 + 44.0 * i, max(1.0, one.runs or 0.0)
-        low, high = one.interval or (runs, runs)
-        span = [x(max(1.0, low or runs)), WIDTH - 8.0 if high is None else x(max(1.0, high))]
-        told = f"{name} against {one.baseline}: {runs_text(one.runs)} runs{_between(one.interval)}"
-        body.append(
-            tag(
-                "g",
-                tag("title", words(told)),
-                label(8.0, top, f"{name} against {one.baseline}", 54),
-                path([(span[0], top + 14), (span[1], top + 14)], class_="af-line af-l0"),
-                tag("circle", class_="af-f0", cx=x(runs), cy=top + 14, r=6.0),
-            )
-        )
+    body += [_whisker(18.0 + 44.0 * i, x, name, one) for i, (name, one) in enumerate(rows)]
     said = "; ".join(f"{n} against {b.baseline}: {runs_text(b.runs)}" for n, b in rows)
     title = f"Break-even runs of {report.name}"
     return drawing(WIDTH, bottom + 46, title, f"Dots with intervals. {said}.", *body)
+
+
+def _known_runs(one: BreakEven) -> list[float]:
+    return [n for n in (one.runs, *(one.interval or ())) if n is not None]
+
+
+def _grid(x: Scale, bottom: float) -> Iterator[str]:
+    """A line per tick, with its number where it does not touch the one before."""
+    last = -math.inf
+    for value in x.ticks():
+        at, text = x(value), amount_text(value)
+        yield path([(at, 6.0), (at, bottom)], class_="af-grid")
+        if at - last >= 9.0 * len(text) + 4:
+            anchor = "start" if at < 20 else "middle"
+            yield label(at, bottom + 16, text, class_="af-muted af-small", text_anchor=anchor)
+            last = at
+
+
+def _whisker(top: float, x: Scale, name: str, one: BreakEven) -> str:
+    runs = max(1.0, one.runs or 0.0)
+    low, high = one.interval or (runs, runs)
+    span = [x(max(1.0, low or runs)), WIDTH - 8.0 if high is None else x(max(1.0, high))]
+    told = f"{name} against {one.baseline}: {runs_text(one.runs)} runs{_between(one.interval)}"
+    return tag(
+        "g",
+        tag("title", words(told)),
+        label(8.0, top, f"{name} against {one.baseline}", 54),
+        path([(span[0], top + 14), (span[1], top + 14)], class_="af-line af-l0"),
+        tag("circle", class_="af-f0", cx=x(runs), cy=top + 14, r=6.0),
+    )
 
 
 def _long_text(seconds: float) -> str:
@@ -163,23 +174,23 @@ def _between(interval: tuple[float | None, float | None] | None) -> str:
     return f" ({runs_text(interval[0])} to {runs_text(interval[1])})"
 
 
+def _gaps(session: SessionReport) -> list[tuple[float, float]]:
+    """(seconds, gap) at each event that knows one, and once more at the end of the session."""
+    found = [(e.spent.total, e.proof.search_gap) for e in session.events]
+    known = [(at, gap) for at, gap in found if gap is not None]
+    good = [(at, gap) for at, gap in known if math.isfinite(at) and math.isfinite(gap)]
+    if good:
+        good.append((max(session.spent.total, good[-1][0]), good[-1][1]))
+    return good
+
+
 def gap_chart(report: WorkloadReport) -> str:
     """What the plans of each session's own kernels may still gain, against seconds spent."""
-    tracks = []
-    for session in report.sessions:
-        track = [
-            (e.spent.total, e.proof.search_gap)
-            for e in session.events
-            if e.proof.search_gap is not None
-        ]
-        good = [(at, gap) for at, gap in track if math.isfinite(at) and math.isfinite(gap)]
-        if good:
-            end = (max(session.spent.total, good[-1][0]), good[-1][1])
-            tracks.append((session.label, [*good, end]))
+    tracks = [(s.label, track) for s in report.sessions if (track := _gaps(s))]
     if not tracks:
         return ""
-    x = across([at for _, track in tracks for at, _ in track])
-    y = upward([0.0, *(gap for _, track in tracks for _, gap in track)])
+    spent, gaps = zip(*(point for _, track in tracks for point in track), strict=True)
+    x, y = across(spent), upward([0.0, *gaps])
     body = [frame(x, y, "seconds spent", "gap of the search", y_text=percent_text)]
     for i, (name, track) in enumerate(tracks):
         corners = steps([(x(at), y(gap)) for at, gap in track])

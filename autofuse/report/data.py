@@ -15,6 +15,7 @@ from autofuse.report.envelope import EnvelopeSegment, advice, envelope, options,
 from autofuse.report.gains import gains
 from autofuse.report.model import Contender, SessionReport, WorkloadReport
 from autofuse.report.overview import headline
+from autofuse.report.peers import Peer
 from autofuse.report.svg import clean
 
 _COLUMNS = (
@@ -42,11 +43,7 @@ def render_json(reports: Sequence[WorkloadReport], generated: str) -> str:
 
 def _workload(report: WorkloadReport) -> dict[str, Any]:
     accounts, environment = dict(report.accounts), report.environment
-    leading, segments = report.leading, envelope(options(report))
-    rival = leading.rival if leading else None
-    incumbent = report.incumbent
-    best = accounts.get(incumbent.digest) if incumbent else None
-    other = accounts.get(rival.digest) if rival else None
+    segments, incumbent = envelope(options(report)), report.incumbent
     return {
         "name": report.name,
         "digest": report.digest,
@@ -61,11 +58,20 @@ def _workload(report: WorkloadReport) -> dict[str, Any]:
         "tradeoff": [asdict(p) for p in dict.fromkeys(report.offers)],
         "envelope": _envelope(segments),
         "advice": advice(segments),
-        "gains": [asdict(g) for g in gains(best, other)] if best and other else [],
-        "gains_against": rival.name if best and other and rival else None,
+        **_gains(incumbent, report.rival, accounts),
         "implementations": [asdict(one) | {"times": dict(one.times)} for one in report.implemented],
         "failures": [asdict(f) | {"sessions": dict(f.sessions)} for f in report.failures],
     }
+
+
+def _gains(
+    best: Contender | None, rival: Contender | None, accounts: Mapping[str, Account]
+) -> dict[str, Any]:
+    own = accounts.get(best.digest) if best else None
+    other = accounts.get(rival.digest) if rival else None
+    if rival is None or own is None or other is None:
+        return {"gains": [], "gains_against": None}
+    return {"gains": [asdict(g) for g in gains(own, other)], "gains_against": rival.name}
 
 
 def _contender(one: Contender, accounts: Mapping[str, Account]) -> dict[str, Any]:
@@ -162,33 +168,31 @@ def _rows(report: WorkloadReport) -> Iterator[dict[str, Any]]:
         on = ("baseline", b.name, b.compile_s) in front
         yield _plan_row(b, accounts) | {"kind": "rules", "seconds": b.compile_s, "front": on}
     for p in report.peers:
-        yield {
-            "name": p.name,
-            "kind": "peer" if p.comparable else "peer elsewhere",
-            "seconds": p.total_s,
-            "time_us": p.time_us,
-            "q1_us": p.q1_us,
-            "q3_us": p.q3_us,
-            "front": ("peer", p.name, p.total_s) in front,
-            "kernels": p.kernels,
-            "note": p.error or p.note,
-        }
+        yield _peer_row(p) | {"front": ("peer", p.name, p.total_s) in front}
     for o in dict.fromkeys(p for p in report.offers if p.role == "search"):
         yield {"name": o.label, "kind": "search", "seconds": o.seconds, "time_us": o.run_us,
                "front": o.front}  # fmt: skip
     for s in report.current:
         if s.best:
-            rival = s.rival
-            pays = next((b for b in s.break_even if rival and b.baseline == rival.name), None)
             total = s.carried_s + s.spent.total
-            yield _plan_row(s.best, accounts) | {
-                "name": s.label,
-                "kind": "best",
-                "seconds": total,
-                "front": ("best", s.label, total) in front,
-                "pays_after_runs_against_best_rules": pays.runs if pays else None,
-                "note": "" if pays is None or pays.runs is not None else "never pays",
-            }
+            on = ("best", s.label, total) in front
+            told = {"name": s.label, "kind": "best", "seconds": total, "front": on}
+            yield _plan_row(s.best, accounts) | told | _pays(s)
+
+
+def _peer_row(one: Peer) -> dict[str, Any]:
+    kind = "peer" if one.comparable else "peer elsewhere"
+    return {"name": one.name, "kind": kind, "seconds": one.total_s, "time_us": one.time_us,
+            "q1_us": one.q1_us, "q3_us": one.q3_us, "kernels": one.kernels,
+            "note": one.error or one.note}  # fmt: skip
+
+
+def _pays(session: SessionReport) -> dict[str, Any]:
+    pays = session.pays(session.rival) if session.rival else None
+    return {
+        "pays_after_runs_against_best_rules": pays.runs if pays else None,
+        "note": "" if pays is None or pays.runs is not None else "never pays",
+    }
 
 
 def _plan_row(one: Contender, accounts: Mapping[str, Account]) -> dict[str, Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autofuse.records import Verdict
 from autofuse.report import tables
 from autofuse.report.envelope import advice, envelope, options
-from autofuse.report.model import WorkloadReport
+from autofuse.report.model import Contender, SessionReport, WorkloadReport
 from autofuse.report.tables import Cell, Row, Table
 from autofuse.units import ratio_text, runs_text, time_text
 
@@ -20,7 +21,7 @@ def headline(report: WorkloadReport) -> str:
     if best is None:
         samples = any(s.best for s in report.sessions)
         return UNFINISHED if samples else "No plan that works is known."
-    rival = None if session is None else session.rival
+    rival = report.rival
     against = session.against(rival) if session and rival else None
     time_us = against.best_us if against else best.timing.median_us
     told = f"Best plan: {time_text(time_us)} in {_kernels(best.kernels)}"
@@ -30,14 +31,20 @@ def headline(report: WorkloadReport) -> str:
         return f"{told}, found by {session.strategy}."
     if rival.digest == best.digest:
         return f"{told}; it is the plan of {rival.name}: searching found nothing better."
+    return f"{told}{_compared(session, rival, against)}."
+
+
+def _compared(session: SessionReport, rival: Contender, against: Verdict | None) -> str:
+    """What the end of a session says of its best plan and another."""
     if against is None:
-        return f"{told}; it was not compared with {rival.name}, the best baseline."
+        return f"; it was not compared with {rival.name}, the best baseline"
     if against.outcome == "tie":
-        return f"{told}; a tie with {rival.name}, the best baseline."
-    pays = next(b for b in session.break_even if b.baseline == rival.name)
+        return f"; a tie with {rival.name}, the best baseline"
+    pays = session.pays(rival)
+    assert pays is not None
     when = "never pays" if pays.runs is None else f"pays after {runs_text(pays.runs)} runs"
     times = ratio_text(against.ratio)
-    return f"{told}, {times} as fast as {rival.name}, the best baseline; {when}."
+    return f", {times} as fast as {rival.name}, the best baseline; {when}"
 
 
 def _kernels(count: int) -> str:
@@ -56,28 +63,31 @@ def _row(report: WorkloadReport) -> Row:
     session, best, dash = report.leading, report.incumbent, Cell("–")
     if best is None:
         return (report.name, report.device, *([dash] * 11))
-    rival = None if session is None else session.rival
     account = dict(report.accounts).get(best.digest)
     row = [Cell(report.name), Cell(report.device)]
-    if session is None or rival is None:
+    if session is None or session.rival is None:
         row += [dash, dash, tables.us(best.timing.median_us), dash, dash, dash]
     else:
-        against = session.against(rival)
-        pays = next((b for b in session.break_even if b.baseline == rival.name), None)
-        row += [
-            Cell(rival.name),
-            tables.us(against.other_us if against else rival.timing.median_us),
-            tables.us(against.best_us if against else best.timing.median_us),
-            tables.ratio(against.ratio) if against else dash,
-            Cell(tables.interval(against), against.low) if against else dash,
-            tables.runs(pays.runs) if pays else dash,
-        ]
+        row += _against(session, session.rival, best)
     last = session.events[-1] if session and session.events else None
     row += [tables.percent(last.proof.search_gap if last else None)]
     row += [tables.percent(last.bound_gap if last else None), tables.count(best.kernels)]
     row.append(tables.size(account.bytes if account else None))
     row.append(tables.size(account.peak_bytes if account else None))
     return row
+
+
+def _against(session: SessionReport, rival: Contender, best: Contender) -> list[Cell]:
+    """Rival, both times, ratio with its interval, and when it pays."""
+    against, pays, dash = session.against(rival), session.pays(rival), Cell("–")
+    when = tables.runs(pays.runs) if pays else dash
+    if against is None:
+        times = [tables.us(rival.timing.median_us), tables.us(best.timing.median_us), dash, dash]
+    else:
+        between = Cell(tables.interval(against), against.low)
+        times = [tables.us(against.other_us), tables.us(against.best_us)]
+        times += [tables.ratio(against.ratio), between]
+    return [Cell(rival.name), *times, when]
 
 
 def what_to_use(reports: Sequence[WorkloadReport]) -> Table | None:

@@ -77,9 +77,7 @@ def peers_of(file: PeersFile, workload: str, environment: Environment) -> tuple[
     if row is None or environment.device != file.device:
         return ()
     ours = _number(row.get(_OURS, {}), "time_us")
-    must = dict(environment.must)
-    same = bool(file.cpu) and must.get("model") == file.cpu
-    same = same and (file.threads is None or must.get("cores") == str(file.threads))
+    same = _is_machine(file, dict(environment.must))
     threads = "" if file.threads is None else f", {file.threads} threads"
     machine = f"{file.cpu or 'unknown machine'}{threads}"
     return tuple(
@@ -87,6 +85,13 @@ def peers_of(file: PeersFile, workload: str, environment: Environment) -> tuple[
         for name, cell in sorted(row.items())
         if not name.startswith(_OURS)
     )
+
+
+def _is_machine(file: PeersFile, must: Mapping[str, str]) -> bool:
+    """Whether the peers ran on the machine that a fingerprint is of."""
+    if not file.cpu or must.get("model") != file.cpu:
+        return False
+    return file.threads is None or must.get("cores") == str(file.threads)
 
 
 def _names(file: PeersFile, workload: str) -> Iterator[str]:

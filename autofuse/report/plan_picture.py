@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -80,10 +80,7 @@ def by_kernel(
     boxes: Sequence[Box], edges: Sequence[Edge]
 ) -> tuple[tuple[Box, ...], tuple[Edge, ...]]:
     """The same graph with one box per kernel; boxes of no kernel that read nothing are left out."""
-    members: dict[int, list[Box]] = {}
-    for one in boxes:
-        if one.group >= 0:
-            members.setdefault(one.group, []).append(one)
+    members = _members(boxes)
     reading = {e.target for e in edges}
     merged = [
         Box(group, f"{len(found)} nodes", group, _count_text(found))
@@ -95,12 +92,23 @@ def by_kernel(
     place = {b.id: b.group for b in boxes if b.group >= 0}
     place |= {b.id: first + i for i, b in enumerate(free)}
     merged += [Box(place[b.id], b.label, b.group, b.detail) for b in free]
-    pairs = {
-        (place[e.source], place[e.target])
-        for e in edges
-        if e.source in place and e.target in place and place[e.source] != place[e.target]
-    }
-    return tuple(merged), tuple(Edge(*pair) for pair in sorted(pairs))
+    return tuple(merged), _between(place, edges)
+
+
+def _members(boxes: Sequence[Box]) -> dict[int, list[Box]]:
+    """Boxes by kernel."""
+    found: dict[int, list[Box]] = {}
+    for one in boxes:
+        if one.group >= 0:
+            found.setdefault(one.group, []).append(one)
+    return found
+
+
+def _between(place: Mapping[int, int], edges: Sequence[Edge]) -> tuple[Edge, ...]:
+    """The edges of boxes that were merged into others, without those inside of one."""
+    ends = {(place.get(e.source), place.get(e.target)) for e in edges}
+    pairs = {(a, b) for a, b in ends if a is not None and b is not None and a != b}
+    return tuple(Edge(*pair) for pair in sorted(pairs))
 
 
 def layers(ids: Sequence[int], pairs: Iterable[tuple[int, int]]) -> dict[int, int]:
@@ -126,16 +134,22 @@ def _check(boxes: Sequence[Box], edges: Sequence[Edge]) -> None:
             )
 
 
-def _rows(boxes: Sequence[Box], pairs: Sequence[tuple[int, int]]) -> _Rows:
-    """Ids by layer, those of a layer ordered so that edges are short; wide layers take several
-    rows, so that no picture is wider than a screen."""
-    ids = sorted(b.id for b in boxes)
+def _ranks(ids: Sequence[int], pairs: Sequence[tuple[int, int]]) -> _Rows:
+    """Ids by layer."""
     depth = layers(ids, pairs)
     ranks: _Rows = [[] for _ in range(max(depth.values(), default=-1) + 1)]
     for one in ids:
         ranks[depth[one]].append(one)
-    above: dict[int, list[int]] = {one: [] for one in ids}
-    below: dict[int, list[int]] = {one: [] for one in ids}
+    return ranks
+
+
+def _rows(boxes: Sequence[Box], pairs: Sequence[tuple[int, int]]) -> _Rows:
+    """Ids by layer, those of a layer ordered so that edges are short; wide layers take several
+    rows, so that no picture is wider than a screen."""
+    ids = sorted(b.id for b in boxes)
+    ranks = _ranks(ids, pairs)
+    above: dict[int, list[int]] = defaultdict(list)
+    below: dict[int, list[int]] = defaultdict(list)
     for source, target in pairs:
         above[target].append(source)
         below[source].append(target)

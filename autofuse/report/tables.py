@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from autofuse.records import Account, Verdict
 from autofuse.report.envelope import MOST_RUNS, EnvelopeSegment
 from autofuse.report.gains import gains
-from autofuse.report.model import BreakEven, SessionReport, WorkloadReport, median_ratio
+from autofuse.report.model import (
+    BreakEven,
+    Contender,
+    SessionReport,
+    WorkloadReport,
+    median_ratio,
+)
+from autofuse.report.peers import Peer
 from autofuse.units import (
     amount_text,
     bytes_text,
@@ -95,27 +102,30 @@ def plans(report: WorkloadReport) -> Table | None:
     session, rows = report.leading, list[Row]()
     for b in report.baselines:
         times = _leading_ratio(session, b.name) if session else Cell("–")
-        t = b.timing
-        span = f"{time_text(t.q1_us)} to {time_text(t.q3_us)}"
-        kernels, compiled = count(b.kernels), seconds(b.compile_s)
-        rows.append((b.name, "rules", us(t.median_us), span, kernels, compiled, times))
-    for p in report.peers:
-        role = "peer" if p.comparable else "peer, elsewhere"
-        quartiles = "–" if p.q1_us is None else f"{time_text(p.q1_us)} to {_known(p.q3_us)}"
-        shown = us(p.time_us) if p.time_us is not None else Cell("failed", math.inf)
-        both = p.time_us is not None and p.ours_us
-        times = ratio(p.time_us / p.ours_us) if both and p.time_us and p.ours_us else Cell("–")
-        rows.append((p.name, role, shown, quartiles, count(p.kernels), seconds(p.total_s), times))
+        rows.append((b.name, "rules", *_contender(b), times))
+    rows += [_peer(p) for p in report.peers]
     strong = [len(rows) + k for k, s in enumerate(report.current) if not s.is_sample]
     for s in report.current:
         assert s.best is not None
-        t = s.best.timing
-        span = f"{time_text(t.q1_us)} to {time_text(t.q3_us)}"
-        row = (us(t.median_us), span, count(s.best.kernels), seconds(s.best.compile_s), "–")
         kind, told = ("search sample", "sample") if s.is_sample else ("search", "best")
-        rows.append((f"{told}: {s.label}", kind, *row))
+        rows.append((f"{told}: {s.label}", kind, *_contender(s.best), "–"))
     heads = ("Plan", "Kind", "Median", "Quartiles", "Kernels", "Compile", "Best is")
     return table("Baselines, peers and best plans", heads, rows, strong)
+
+
+def _contender(one: Contender) -> Row:
+    """Median, quartiles, kernels and seconds of compiling."""
+    t = one.timing
+    span = f"{time_text(t.q1_us)} to {time_text(t.q3_us)}"
+    return (us(t.median_us), span, count(one.kernels), seconds(one.compile_s))
+
+
+def _peer(p: Peer) -> Row:
+    role = "peer" if p.comparable else "peer, elsewhere"
+    quartiles = "–" if p.q1_us is None else f"{time_text(p.q1_us)} to {_known(p.q3_us)}"
+    shown = us(p.time_us) if p.time_us is not None else Cell("failed", math.inf)
+    times = ratio(p.time_us / p.ours_us) if p.time_us and p.ours_us else Cell("–")
+    return (p.name, role, shown, quartiles, count(p.kernels), seconds(p.total_s), times)
 
 
 def _known(value: float | None) -> str:
@@ -231,8 +241,7 @@ def moved(report: WorkloadReport) -> Table | None:
 
 def boundaries(report: WorkloadReport) -> Table | None:
     """Where the leading plan moves other bytes than the best baseline, value by value."""
-    session, accounts = report.leading, dict(report.accounts)
-    rival = session.rival if session else None
+    session, accounts, rival = report.leading, dict(report.accounts), report.rival
     if session is None or session.best is None or rival is None:
         return None
     best, other = accounts.get(session.best.digest), accounts.get(rival.digest)

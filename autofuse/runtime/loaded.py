@@ -26,6 +26,11 @@ class Signature(NamedTuple):
         fixed = frozenset(self.fixed)
         return tuple(n for k, n in enumerate(self.names) if k not in fixed)
 
+    def _no_constant(self, name: str, wanted: list[str]) -> str:
+        known = f"its constants: {', '.join(wanted)}" if wanted else "it declares none"
+        what = "given to each call" if name in self.names else "no input of the graph"
+        return f"'{name}' is no constant, it is {what} ({known})"
+
     def chosen(self, given: Mapping[str, Any] | None) -> tuple[Any, ...]:
         """The arrays for the constants, in the order of the inputs.
 
@@ -40,9 +45,7 @@ class Signature(NamedTuple):
             )
         for name in found:
             if name not in wanted:
-                known = f"its constants: {', '.join(wanted)}" if wanted else "it declares none"
-                what = "given to each call" if name in self.names else "no input of the graph"
-                raise AutofuseError(f"'{name}' is no constant, it is {what} ({known})")
+                raise AutofuseError(self._no_constant(name, list(wanted)))
         for name, type_ in wanted.items():
             _check_constant(name, found[name], type_)
         return tuple(found[name] for name in wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from autofuse.backends.machine import host_facts
@@ -179,6 +179,10 @@ def variant_for(entry: Entry, here: HostFacts) -> Variant | str:
             return variant
     if same:
         return "its plan changes arithmetic, which is asked for by math='relaxed'"
+    return _other_device(entry, here, alike)
+
+
+def _other_device(entry: Entry, here: HostFacts, alike: Sequence[Variant]) -> str:
     if not alike:
         kinds = ", ".join(sorted({v.device for v in entry.variants})) or "nothing"
         return f"other device: its plans are for {kinds}, not {here.device}"

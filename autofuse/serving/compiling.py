@@ -215,6 +215,10 @@ def _readable(variant: Variant) -> Candidate:
         raise _MissError(f"other generator: {error}") from error
 
 
+def _changed(stale: tuple[str, ...]) -> tuple[str, ...]:
+    return (f"stale: {', '.join(stale)} changed since it was measured",) if stale else ()
+
+
 def _built(
     bundle: Bundle, variant: Variant, forms: Forms, kind: DeviceKind | None, asked: PlanRequest,
     why: str,
@@ -236,10 +240,12 @@ def _built(
         raise _MissError("other generator: this version cannot make its kernels")
     environment = backend.environment()
     here = HostFacts(backend.name, dict(environment.must), dict(environment.stale))
-    stale = (*stale_by(variant, here), *(() if code == variant.code else ("code",)))
+    stale = stale_by(variant, here)
+    if code != variant.code:
+        stale = (*stale, "code")
     if stale and asked.on_miss == TUNE:
         raise _MissError(f"stale: {', '.join(stale)} changed since it was measured")
-    changed = (f"stale: {', '.join(stale)} changed since it was measured",) if stale else ()
+    changed = _changed(stale)
     origin = origin_of(variant)
     if not why and backend.name == CUDA:
         from autofuse.serving.cubins import artifact_with

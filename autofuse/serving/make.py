@@ -69,6 +69,15 @@ class Contents:
         return container({**self.data, **alone, ABOUT: json.dumps(about).encode()}, key, serial)
 
 
+def _add_workloads(contents: Contents, store: Store) -> None:
+    for row in store.workloads():
+        variants = [_variant(plan, env, contents) for env, plan in known(store, row.digest)]
+        if variants:
+            contents.add(Entry(row.digest, row.name, None, tuple(variants)))
+        else:
+            contents.notes.append(f"{row.name} is left out: no plan of it has a time")
+
+
 def make_bundle(
     contents: Contents, store: Store, graphs: Mapping[str, Graph] | None = None, *,
     binaries: bool = True, texts: bool = False,
@@ -80,12 +89,7 @@ def make_bundle(
     NVRTC makes anywhere), with `texts` its sources. Raises
     AutofuseError for a graph of which the database knows no plan."""
     if graphs is None:
-        for row in store.workloads():
-            variants = [_variant(plan, env, contents) for env, plan in known(store, row.digest)]
-            if variants:
-                contents.add(Entry(row.digest, row.name, None, tuple(variants)))
-            else:
-                contents.notes.append(f"{row.name} is left out: no plan of it has a time")
+        _add_workloads(contents, store)
         return
     for name, graph in graphs.items():
         form = normal_form(graph)

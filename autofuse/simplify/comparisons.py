@@ -11,7 +11,7 @@ from autofuse.ops.spec import OpSpec
 from autofuse.ops.types import OpCall, TensorType
 from autofuse.simplify.arithmetic import truth
 from autofuse.simplify.draft import Draft
-from autofuse.simplify.facts import bounds, is_float, is_whole
+from autofuse.simplify.facts import bounds, bounds_of, is_float, is_whole
 from autofuse.simplify.patterns import Applied, Identity, holes, ops, rewrite, same_op
 from autofuse.simplify.rules import Replacement, rule
 
@@ -83,10 +83,10 @@ def idle_limit(draft: Draft, at: int) -> Replacement:
     """max, min, clamp and rem of whole numbers that are within the limits anyway -> the number, or
     the limit where they never are."""
     node = draft[at]
-    spans = [bounds(draft, v) for v in node.inputs]
-    if any(s is None for s in spans):
+    spans = bounds_of(draft, node.inputs)
+    if spans is None:
         return None
-    x, *limits = (s for s in spans if s is not None)
+    x, *limits = spans
     if node.op == "clamp":
         low, high = limits
         return node.inputs[0] if low[1] <= x[0] and x[1] <= high[0] else None
@@ -147,17 +147,23 @@ def shifted_comparison(draft: Draft, at: int) -> Replacement:
         y, one = draft[right.node].inputs
         if draft.uniform(one) == _CLOSED[node.op][1]:
             return draft.add(_CLOSED[node.op][0], left, y)
-    number = draft.uniform(right)
-    if number is None or not draft.is_op(left, "sub", "add") or bounds(draft, left) is None:
+    if not draft.is_op(left, "sub", "add") or bounds(draft, left) is None:
         return None
     x, y = draft[left.node].inputs
+    other = _moved_over(draft, left, right)
+    if other is None or bounds(draft, other) is None:
+        return None
+    return draft.add(node.op, x, other)
+
+
+def _moved_over(draft: Draft, left: Value, right: Value) -> Value | None:
+    """c + y of x - y < c, c - y of x + y < c, where c is a number, and of the latter y too."""
+    y, number = draft[left.node].inputs[1], draft.uniform(right)
+    if number is None:
+        return None
     if draft.is_op(left, "sub"):
-        other = y if number == 0 else draft.add("add", y, right)
-    else:
-        if draft.uniform(y) is None:
-            return None
-        other = draft.add("sub", right, y)
-    return draft.add(node.op, x, other) if bounds(draft, other) is not None else None
+        return y if number == 0 else draft.add("add", y, right)
+    return draft.add("sub", right, y) if draft.uniform(y) is not None else None
 
 
 # x < y + 1 is x <= y; x >= y + 1 is x > y.

@@ -12,7 +12,7 @@ import numpy as np
 
 from autofuse.graph.known import computed, is_affordable
 from autofuse.graph.types import Node, Value
-from autofuse.ops.spec import Family
+from autofuse.ops.spec import Family, OpSpec
 from autofuse.ops.types import OpCall, TensorType
 from autofuse.ops.views import reshape_groups
 
@@ -84,12 +84,7 @@ class Constants:
         if moved is not None:
             result = moved(call, arrays)
             return None if result is None else (compressed(result),)
-        if max(t.size for t in (*call.ins, *call.outs)) > PLANE:
-            return None
-        if not is_affordable(spec, call):
-            return None
-        full = tuple(np.broadcast_to(a, t.shape) for a, t in zip(arrays, call.ins, strict=True))
-        return tuple(map(compressed, computed(spec, call, full)))
+        return _run(spec, call, arrays)
 
 
 def compressed(array: np.ndarray) -> np.ndarray:
@@ -106,6 +101,14 @@ def fits(shape: Shape) -> bool:
     """Whether a compressed array of this shape may be kept."""
     size = int(np.prod(shape))
     return size <= (LINE if max(shape, default=1) == size else PLANE)
+
+
+def _run(spec: OpSpec, call: OpCall, arrays: Arrays) -> Arrays | None:
+    """By the reference, where that is little work."""
+    if max(t.size for t in (*call.ins, *call.outs)) > PLANE or not is_affordable(spec, call):
+        return None
+    full = tuple(np.broadcast_to(a, t.shape) for a, t in zip(arrays, call.ins, strict=True))
+    return tuple(map(compressed, computed(spec, call, full)))
 
 
 def _source(node: Node) -> Arrays | None:

@@ -231,13 +231,23 @@ def _joined(draft: Draft, one: Value, other: Value, axis: int) -> Value | None:
         return None
     if any(parts[a] != others[a] for a in range(len(parts)) if a != axis):
         return None
-    (start, stop, stride), (first, last, step) = parts[axis], others[axis]
+    stride = _stride(parts[axis], others[axis])
+    if stride is None:
+        return None
+    whole = (parts[axis][0], others[axis][1], stride)
+    return taken(draft, source, (*parts[:axis], whole, *parts[axis + 1 :]))
+
+
+def _stride(one: tuple[int, int, int], other: tuple[int, int, int]) -> int | None:
+    """That of two (start, stop, stride) as one, if the other goes on where the one ends."""
+    (start, stop, stride), (first, last, step) = one, other
     single, lone = stop - start == 1, last - first == 1
     stride = first - start if single else stride
-    follows = stride > 0 and first == start + -(-(stop - start) // max(stride, 1)) * stride
-    if not follows or not (lone or step == stride) or (single and lone and stride != 1):
+    if stride <= 0 or first != start + -(-(stop - start) // stride) * stride:
         return None
-    return taken(draft, source, (*parts[:axis], (start, last, stride), *parts[axis + 1 :]))
+    if single and lone:
+        return stride if stride == 1 else None
+    return stride if lone or step == stride else None
 
 
 def _joined_fills(draft: Draft, one: Value, other: Value, axis: int) -> Value | None:

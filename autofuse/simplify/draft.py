@@ -195,6 +195,9 @@ class Draft:
 
     # What the driver does
 
+    def _values(self, number: int) -> tuple[Value, ...]:
+        return tuple(Value(number, k) for k in range(len(self._nodes[number].types)))
+
     def replace(self, number: int, values: Sequence[Value]) -> None:
         """Whoever reads outputs of `number` reads `values` instead; it is dropped, and with it what
         only it needed. Raises GraphError when types differ."""
@@ -203,7 +206,7 @@ class Draft:
         while waiting:
             old, new = waiting.popleft()
             new = tuple(_followed(v, moved) for v in new)
-            if old in moved or all(v == Value(old, k) for k, v in enumerate(new)):
+            if old in moved or new == self._values(old):
                 continue
             if tuple(map(self.type_of, new)) != self._nodes[old].types:
                 raise GraphError(f"%{old} was replaced by values of other types")
@@ -213,8 +216,7 @@ class Draft:
             for user in list(self._users[old]):
                 same = self._reread(user, old, new)
                 if same is not None:
-                    count = len(self._nodes[user].types)
-                    waiting.append((user, tuple(Value(same, k) for k in range(count))))
+                    waiting.append((user, self._values(same)))
             if all(v.node != old for v in new):
                 moved[old] = new
         # Only now, because a node that nothing reads for the moment may be what others merge with.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from autofuse.graph.known import Span
-from autofuse.graph.types import Value
+from autofuse.graph.types import Node, Value
+from autofuse.ops.dtypes import DType
 from autofuse.ops.spec import Family
 from autofuse.simplify.draft import Draft
+from autofuse.simplify.rules import all_of
 
 # How many ops in a row are looked through.
 DEPTH = 6
@@ -23,21 +25,43 @@ def bounds(draft: Draft, value: Value, depth: int = DEPTH) -> Span | None:
     array = draft.known(value)
     if array is not None:
         return int(array.min()), int(array.max())
-    if node.op == "input":
-        counter = draft.counter_trip and draft.inputs.get(value.node) == 0
-        return (0, draft.counter_trip - 1) if counter else None
-    if node.op == "iota":
-        return 0, kind.shape[dict(node.attrs)["axis"]] - 1
-    spans = [bounds(draft, v, depth - 1) for v in _data(draft, value)]
-    if node.op in _LIMITS:
-        info = np.iinfo(kind.dtype.numpy)
-        spans = [s or (int(info.min), int(info.max)) for s in spans]
+    if not node.inputs:
+        return _counted(draft, value)
     combine = _BOUNDS.get(node.op, _either if node.spec.family is Family.MOVEMENT else None)
-    if combine is None or not spans or any(s is None for s in spans):
+    spans = _operand_bounds(draft, value, depth - 1) if combine is not None else None
+    if combine is None or not spans:
         return None
-    low, high = combine(*(s for s in spans if s is not None))
-    info = np.iinfo(kind.dtype.numpy)
-    return (low, high) if info.min <= low and high <= info.max else None
+    return _inside(combine(*spans), _range(kind.dtype))
+
+
+def bounds_of(draft: Draft, values: Iterable[Value], depth: int = DEPTH) -> list[Span] | None:
+    """The bounds of each; None where those of one are unknown."""
+    return all_of(bounds(draft, v, depth) for v in values)
+
+
+def _counted(draft: Draft, value: Value) -> Span | None:
+    """Of the iteration counter, and of positions."""
+    node = draft.node(value)
+    if node.op == "iota":
+        return 0, draft.shape(value)[dict(node.attrs)["axis"]] - 1
+    counter = draft.counter_trip and draft.inputs.get(value.node) == 0
+    return (0, draft.counter_trip - 1) if counter else None
+
+
+def _operand_bounds(draft: Draft, value: Value, depth: int) -> list[Span] | None:
+    if draft.node(value).op not in _LIMITS:
+        return bounds_of(draft, _data(draft, value), depth)
+    spans = (bounds(draft, v, depth) for v in _data(draft, value))
+    return [s or _range(draft.dtype(value)) for s in spans]
+
+
+def _range(dtype: DType) -> Span:
+    info = np.iinfo(dtype.numpy)
+    return int(info.min), int(info.max)
+
+
+def _inside(span: Span, limits: Span) -> Span | None:
+    return span if limits[0] <= span[0] and span[1] <= limits[1] else None
 
 
 # How many operands of what is picked or written at computed places are data.
@@ -84,33 +108,45 @@ def never_minus_zero(draft: Draft, value: Value, depth: int = DEPTH) -> bool:
     array = draft.known(value)
     if array is not None:
         return not bool(np.any((array == 0) & np.signbit(array)))
-    node = draft.node(value)
-    if not depth or node.op == "input":
+    op = draft.node(value).op
+    if not depth or op == "input":
         return False
-    if node.op in _POSITIVE or node.op == "iota":
+    if op in _POSITIVE or op == "iota":
         return True
+    return _keeps_minus_zero_away(draft, value, depth - 1)
+
+
+def _keeps_minus_zero_away(draft: Draft, value: Value, depth: int) -> bool:
+    """Whether no element is -0.0 because of what is known of the operands."""
+    node = draft.node(value)
     if node.op == "cast":
-        # A small negative number may become -0.0 on its way to a narrower float.
-        x = node.inputs[0]
-        wider = draft.dtype(x).is_float and draft.dtype(x).eps >= draft.dtype(value).eps
-        never = wider and never_minus_zero(draft, x, depth - 1)
-        return never or not draft.dtype(x).is_float or non_negative(draft, x, depth - 1)
-    through = _data(draft, value) if node.spec.family is Family.MOVEMENT else ()
-    if node.op in ("select", "max", "min"):
-        through = _data(draft, value)
+        return _cast_without_minus_zero(draft, node.inputs[0], draft.dtype(value), depth)
     if node.op == "add":
         # A sum is -0.0 only if both terms are.
-        return any(never_minus_zero(draft, v, depth - 1) for v in node.inputs)
-    return bool(through) and all(never_minus_zero(draft, v, depth - 1) for v in through)
+        return any(never_minus_zero(draft, v, depth) for v in node.inputs)
+    if node.op not in _PICKING and node.spec.family is not Family.MOVEMENT:
+        return False
+    through = _data(draft, value)
+    return bool(through) and all(never_minus_zero(draft, v, depth) for v in through)
+
+
+def _cast_without_minus_zero(draft: Draft, x: Value, dtype: DType, depth: int) -> bool:
+    if not draft.dtype(x).is_float:
+        return True
+    # A small negative number may become -0.0 on its way to a narrower float.
+    wider = draft.dtype(x).eps >= dtype.eps
+    return (wider and never_minus_zero(draft, x, depth)) or non_negative(draft, x, depth)
 
 
 # Their results are never negative, nor -0.0; NaN is neither.
 _POSITIVE = ("exp", "abs", "logistic", "cosh")
+# Their results are among their operands.
+_PICKING = ("select", "max", "min")
 
 
 # Of what is never negative their results are not either.
 _KEEPING_SIGN = (
-    "sqrt", "add", "mul", "div", "select", "reduce_max", "reduce_min", "reduce_sum",
+    "sqrt", "add", "mul", "div", "select", "cast", "reduce_max", "reduce_min", "reduce_sum",
 )  # fmt: skip
 
 
@@ -122,15 +158,15 @@ def non_negative(draft: Draft, value: Value, depth: int = DEPTH) -> bool:
     node = draft.node(value)
     if not depth or not draft.dtype(value).is_float:
         return False
-    if node.op in _POSITIVE:
+    if node.op in _POSITIVE or _is_square(node):
         return True
-    if node.op == "mul" and node.inputs[0] == node.inputs[1]:
-        return True
-    if node.op == "cast":
-        return non_negative(draft, node.inputs[0], depth - 1)
     if node.op in _KEEPING_SIGN or node.spec.family is Family.MOVEMENT:
         return all(non_negative(draft, v, depth - 1) for v in _data(draft, value))
     return False
+
+
+def _is_square(node: Node) -> bool:
+    return node.op == "mul" and node.inputs[0] == node.inputs[1]
 
 
 def is_uniform(draft: Draft, value: Value) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container, Iterable
 
 from autofuse.graph.types import Value
 from autofuse.ops.dtypes import DType
@@ -23,6 +24,10 @@ def _again(spec: OpSpec) -> bool:
     return spec.fold is not None and spec.fold.operator in ("max", "min", "and", "or")
 
 
+def _is_sum(spec: OpSpec) -> bool:
+    return spec.fold is not None and spec.fold.operator == "add"
+
+
 def _axes(draft: Draft, at: int) -> tuple[int, ...]:
     axes: tuple[int, ...] = dict(draft[at].attrs)["axes"]
     return axes
@@ -41,9 +46,9 @@ def reduce_of_unit_axes(draft: Draft, at: int) -> Replacement:
     unit = [a for a in axes if shape[a] == 1]
     if not unit:
         return None
-    kept = [a for a in range(len(shape)) if a not in unit]
+    kept = _but(range(len(shape)), unit)
     smaller = draft.reshape(source, [shape[a] for a in kept])
-    return _folded(draft, at, smaller, [kept.index(a) for a in axes if a not in unit])
+    return _folded(draft, at, smaller, _places(kept, axes))
 
 
 @rule("reduce-of-broadcast", "XLA AlgebraicSimplifier reduce(broadcast(A)); Inductor", _plain)
@@ -55,15 +60,29 @@ def reduce_of_broadcast(draft: Draft, at: int) -> Replacement:
     if not draft.is_op(source, "broadcast") or not draft.type_of(source).size:
         return None
     dims, shape = draft.attr(source, "dims"), draft.shape(source)
-    gone = [a for a in axes if a not in dims]
+    gone = _but(axes, dims)
     count, kind = math.prod(shape[a] for a in gone), node.types[0]
-    summed = node.spec.fold is not None and node.spec.fold.operator == "add"
-    if not gone or not (_again(node.spec) or (summed and _counts(count, kind.dtype))):
+    summed = _is_sum(node.spec) and _counts(count, kind.dtype)
+    if not gone or not (summed or _again(node.spec)):
         return None
-    kept = [a for a in range(len(shape)) if a not in gone]
-    x = draft.spread(draft.operand(source), [shape[a] for a in kept], [kept.index(d) for d in dims])
-    folded = _folded(draft, at, x, [kept.index(a) for a in axes if a in dims])
+    kept = _but(range(len(shape)), gone)
+    folded = _folded(draft, at, _spread_over(draft, source, kept), _places(kept, axes))
     return draft.add("mul", folded, draft.full(count, kind)) if summed else folded
+
+
+def _spread_over(draft: Draft, source: Value, kept: list[int]) -> Value:
+    """A broadcast without the axes that are not kept."""
+    dims, shape = draft.attr(source, "dims"), draft.shape(source)
+    return draft.spread(draft.operand(source), [shape[a] for a in kept], _places(kept, dims))
+
+
+def _but(axes: Iterable[int], gone: Container[int]) -> list[int]:
+    return [a for a in axes if a not in gone]
+
+
+def _places(kept: list[int], axes: Iterable[int]) -> list[int]:
+    """Where those of `axes` are that are kept."""
+    return [kept.index(a) for a in axes if a in kept]
 
 
 def _counts(count: int, dtype: DType) -> bool:
@@ -98,16 +117,20 @@ def reduce_of_move(draft: Draft, at: int) -> Replacement:
         folded = _folded(draft, at, draft.operand(source), own)
         return draft.transpose(folded, [sorted(left).index(p) for p in left])
     if draft.is_op(source, "reverse"):
-        turned = draft.attr(source, "axes")
-        if not set(turned) & set(axes):
-            return None
-        rest = tuple(a for a in turned if a not in axes)
-        x = draft.operand(source)
-        kept = draft.add("reverse", x, axes=rest) if rest else x
-        return _folded(draft, at, kept, list(axes))
+        return _of_reverse(draft, at, source, axes)
     if draft.is_op(source, "reshape"):
         return _of_reshape(draft, at, source, axes)
     return None
+
+
+def _of_reverse(draft: Draft, at: int, source: Value, axes: tuple[int, ...]) -> Replacement:
+    turned = draft.attr(source, "axes")
+    if not set(turned) & set(axes):
+        return None
+    rest = tuple(a for a in turned if a not in axes)
+    x = draft.operand(source)
+    kept = draft.add("reverse", x, axes=rest) if rest else x
+    return _folded(draft, at, kept, list(axes))
 
 
 def _of_reshape(draft: Draft, at: int, source: Value, axes: tuple[int, ...]) -> Replacement:

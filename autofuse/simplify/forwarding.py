@@ -52,28 +52,33 @@ def _reads(loop: LoopParts, k: int, write: SteppedWrite) -> _Reads | None:
     """What is read of state `k`; None where that may be any row."""
     body, state = loop.body, loop.states[k]
     found = _Reads({}, [])
-    extent = body.type_of(state).shape[write.axis]
     for user in body.users[state.node]:
-        node = body[user]
+        if state in body[user].inputs[1:]:
+            return None
         if user == loop.news[k].node:
-            if state in node.inputs[1:]:
-                return None
             continue
-        place = counted(body, node.inputs[1]) if node.op == "gather" else None
-        if place is None or state in node.inputs[1:] or body.type_of(node.inputs[1]).shape:
-            return None
-        if dict(node.attrs)["axis"] != write.axis or place[1] != write.step:
-            return None
-        ahead = (place[0] - write.start) * write.step
-        # The first iterations read what was there before; a place out of range is another one.
-        begins = 0 <= place[0] < extent or ahead == -1
-        if ahead < -_MOST or (ahead < 0 and not begins):
+        ahead = _ahead(body, body[user], write)
+        if ahead is None:
             return None
         if ahead < 0:
             found.earlier.setdefault(-ahead, []).append(Value(user))
         else:
             found.untouched.append(Value(user))
     return found if set(found.earlier) == set(range(1, 1 + len(found.earlier))) else None
+
+
+def _ahead(body: Graph, node: Node, write: SteppedWrite) -> int | None:
+    """How many iterations later the row is written that a gather reads; None where that may be any
+    row, or one that would be carried for too long."""
+    place = counted(body, node.inputs[1]) if node.op == "gather" else None
+    if place is None or body.type_of(node.inputs[1]).shape:
+        return None
+    if dict(node.attrs)["axis"] != write.axis or place[1] != write.step:
+        return None
+    ahead = (place[0] - write.start) * write.step
+    # The first iterations read what was there before; a place out of range is another one.
+    begins = 0 <= place[0] < body.type_of(node.inputs[0]).shape[write.axis] or ahead == -1
+    return None if ahead < -_MOST or (ahead < 0 and not begins) else ahead
 
 
 def _carried(

@@ -128,6 +128,21 @@ class Rebuilt:
 def rebuilt(draft: Draft, loop: LoopParts, new: Rebuilt) -> tuple[Value, ...]:
     """The new loop's outputs: states, more states, rows, more rows; none where nothing is left to
     run."""
+    wanted = [*(loop.news[k] for k in new.states), *(value for *_, value in new.more_states)]
+    wanted += [*(loop.rows[k] for k in new.rows), *new.more_rows]
+    if not wanted:
+        return ()
+    op, limit = loop.named
+    carries = len(new.states) + len(new.more_states)
+    body = _begun(draft, loop, new).build(wanted)
+    attrs = {"body": body, "carries": carries, limit: loop.trip}
+    operands = [*(loop.init[k] for k in new.states), *(v for v, *_ in new.more_states)]
+    operands += [value for value, _ in new.reads]
+    return draft.add_many(op, *operands, **attrs)
+
+
+def _begun(draft: Draft, loop: LoopParts, new: Rebuilt) -> BodyWriter:
+    """The inputs and constants of the new body."""
     writer = BodyWriter(loop.body)
     writer.input(loop.body.input_types[0], [Value(loop.body.inputs[0])])
     for k in new.states:
@@ -138,25 +153,12 @@ def rebuilt(draft: Draft, loop: LoopParts, new: Rebuilt) -> tuple[Value, ...]:
         writer.input(draft.type_of(value), inside)
     for nodes, value in new.constants:
         writer.constant(nodes, value)
-    wanted = [*(loop.news[k] for k in new.states), *(value for *_, value in new.more_states)]
-    wanted += [*(loop.rows[k] for k in new.rows), *new.more_rows]
-    if not wanted:
-        return ()
-    op, limit = loop.named
-    carries = len(new.states) + len(new.more_states)
-    attrs = {"body": writer.build(wanted), "carries": carries, limit: loop.trip}
-    operands = (
-        *(loop.init[k] for k in new.states),
-        *(value for value, *_ in new.more_states),
-        *(value for value, _ in new.reads),
-    )
-    return draft.add_many(op, *operands, **attrs)
+    return writer
 
 
 def same_reads(loop: LoopParts) -> list[tuple[Value, Sequence[Value]]]:
     """The invariants as they are."""
-    pairs = zip(loop.invariants, loop.reads, strict=True)
-    return [(value, (inside,)) for value, inside in pairs]
+    return [(value, (inside,)) for value, inside in zip(loop.invariants, loop.reads, strict=True)]
 
 
 def outputs_of(
@@ -228,21 +230,25 @@ def unused_state(draft: Draft, at: int) -> Replacement:
     read."""
     loop, read = parts_of_loop(draft, at), is_read(draft, at)
     rows = [k for k in range(len(loop.rows)) if loop.carries + k in read]
-    states = {k for k in range(loop.carries) if k in read or (k == 0 and not loop.counted)}
-    while True:
-        needed = reached(
-            loop.body, [*(loop.news[k] for k in states), *(loop.rows[k] for k in rows)]
-        )
-        more = {k for k, v in enumerate(loop.states) if v.node in needed}
-        if more <= states:
-            break
-        states |= more
+    states = read & set(range(loop.carries))
+    states, needed = _needed(loop, states if loop.counted else states | {0}, rows)
     reads = [(value, inside) for value, inside in same_reads(loop) if inside[0].node in needed]
     before = (loop.carries, len(loop.rows), len(loop.invariants))
     if (len(states), len(rows), len(reads)) == before or not (states or rows):
         return None
     new = Rebuilt(sorted(states), rows, reads)
     return outputs_of(draft, at, rebuilt(draft, loop, new), new, {})
+
+
+def _needed(loop: LoopParts, states: set[int], rows: list[int]) -> tuple[set[int], set[int]]:
+    """The states that these states and rows depend on, themselves among them, and all nodes."""
+    ends = [loop.rows[k] for k in rows]
+    while True:
+        needed = reached(loop.body, [*(loop.news[k] for k in states), *ends])
+        more = {k for k, v in enumerate(loop.states) if v.node in needed}
+        if more <= states:
+            return states, needed
+        states |= more
 
 
 def reached(body: Graph, values: Sequence[Value]) -> set[int]:
@@ -262,17 +268,22 @@ def is_alike(loop: LoopParts, later: Value, now: Value) -> bool:
         if pair in moved or pair in seen:
             continue
         seen.add(pair)
-        a, b = (body[v.node] for v in pair)
         if pair[0] == pair[1]:
             if reached(body, [pair[0]]) & varying:
                 return False
             continue
-        if "input" in (a.op, b.op) or (a.op, a.attrs, a.types) != (b.op, b.attrs, b.types):
+        if not _same_op(body, *pair):
             return False
-        if pair[0].index != pair[1].index or len(a.inputs) != len(b.inputs):
-            return False
-        stack += zip(a.inputs, b.inputs, strict=True)
+        stack += zip(*(body[v.node].inputs for v in pair), strict=True)
     return True
+
+
+def _same_op(body: Graph, one: Value, other: Value) -> bool:
+    """Whether two values are computed alike from their operands."""
+    a, b = body[one.node], body[other.node]
+    if "input" in (a.op, b.op) or (a.op, a.attrs, a.types) != (b.op, b.attrs, b.types):
+        return False
+    return one.index == other.index and len(a.inputs) == len(b.inputs)
 
 
 @rule("unchanged-state", "XLA WhileLoopInvariantCodeMotion (invariant tuple elements); LLVM "
@@ -281,23 +292,21 @@ def unchanged_state(draft: Draft, at: int) -> Replacement:
     """A state that every iteration leaves as it was is an invariant; so is one that begins as the
     invariant, or the constant, that every iteration makes it."""
     loop = parts_of_loop(draft, at)
-    inside = dict(zip(loop.reads, loop.invariants, strict=True))
-    still = {
-        k: loop.init[k]
-        for k, new in enumerate(loop.news)
-        if (loop.counted or k)
-        and (
-            new == loop.states[k]
-            or inside.get(new) == loop.init[k]
-            or _same_constant(draft, loop, new, loop.init[k])
-        )
-    }
+    inside, first = dict(zip(loop.reads, loop.invariants, strict=True)), 0 if loop.counted else 1
+    still = {k: loop.init[k] for k in range(first, loop.carries) if _stays(draft, loop, inside, k)}
     if not still:
         return None
     states = [k for k in range(loop.carries) if k not in still]
     reads = [*((value, (loop.states[k],)) for k, value in still.items()), *same_reads(loop)]
     new = Rebuilt(states, range(len(loop.rows)), reads)
     return outputs_of(draft, at, rebuilt(draft, loop, new), new, still)
+
+
+def _stays(draft: Draft, loop: LoopParts, inside: Mapping[Value, Value], k: int) -> bool:
+    """Whether a state is always what it begins as."""
+    new, init = loop.news[k], loop.init[k]
+    same = new == loop.states[k] or inside.get(new) == init
+    return same or _same_constant(draft, loop, new, init)
 
 
 def _same_constant(draft: Draft, loop: LoopParts, new: Value, init: Value) -> bool:
@@ -362,21 +371,30 @@ def _recipe(draft: Draft, value: Value) -> list[Node] | None:
     literal is read, or many nodes are needed."""
     if not draft.is_constant(value) or value.index:
         return None
-    order: list[int] = []
-    stack = [(value.node, False)]
-    while stack:
-        number, ready = stack.pop()
-        if ready and number not in order:
-            order.append(number)
-        elif not ready and number not in order:
-            stack.append((number, True))
-            stack += [(v.node, False) for v in draft[number].inputs]
-        if len(order) + len(stack) > 2 * _SUNK:
-            return None
-    if any(draft[i].op == "constant" and draft[i].types[0].size > 1 for i in order):
+    order = _few_needed(draft, value.node)
+    if any(_is_array(draft[i]) for i in order):
         return None
     place = {number: k for k, number in enumerate(order)}
-    return [
-        replace(draft[i], inputs=tuple(Value(place[v.node], v.index) for v in draft[i].inputs))
-        for i in order
-    ]
+    inputs = [tuple(Value(place[v.node], v.index) for v in draft[i].inputs) for i in order]
+    return [replace(draft[i], inputs=own) for i, own in zip(order, inputs, strict=True)] or None
+
+
+def _is_array(node: Node) -> bool:
+    return node.op == "constant" and node.types[0].size > 1
+
+
+def _few_needed(draft: Draft, last: int) -> list[int]:
+    """What a node is made of, operands first; none where many nodes are needed."""
+    order: list[int] = []
+    stack = [(last, False)]
+    while stack:
+        number, ready = stack.pop()
+        if number not in order:
+            if ready:
+                order.append(number)
+            else:
+                stack.append((number, True))
+                stack += [(v.node, False) for v in draft[number].inputs]
+        if len(order) + len(stack) > 2 * _SUNK:
+            return []
+    return order

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from autofuse.graph.types import Value
 from autofuse.simplify.cuts import fill
 from autofuse.simplify.draft import Draft
@@ -82,17 +84,14 @@ def _comes_free(draft: Draft, axis: int, value: Value, low: int, high: int) -> b
     if fill(draft, value) is not None:
         return True
     if draft.is_op(value, "broadcast"):
-        return not any(axis == d for d in draft.attr(value, "dims"))
+        return axis not in draft.attr(value, "dims")
     if draft.is_op(value, "pad"):
-        x, start = draft.operand(value), draft.attr(value, "low")[axis]
-        extent = draft.shape(x)[axis]
-        outside = high <= start or low >= start + extent
-        return bool(outside or (low <= start and high >= start + extent))
+        start = draft.attr(value, "low")[axis]
+        end = start + draft.shape(draft.operand(value))[axis]
+        return bool(high <= start or low >= end or low <= start <= end <= high)
     if draft.is_op(value, "concat") and draft.attr(value, "axis") == axis:
-        ends = [0]
-        for part in draft[value.node].inputs:
-            ends.append(ends[-1] + draft.shape(part)[axis])
-        return low in ends and high in ends
+        extents = (draft.shape(part)[axis] for part in draft[value.node].inputs)
+        return {low, high} <= set(accumulate(extents, initial=0))
     return (low, high) == (0, draft.shape(value)[axis])
 
 

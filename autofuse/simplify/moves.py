@@ -54,10 +54,10 @@ def reshape_of_broadcast(draft: Draft, at: int) -> Replacement:
     dims: list[int] = []
     kept: list[int] = []
     for theirs, ours in reshape_groups(shape, target):
-        mine = [a for a in theirs if a in own]
-        if not any(shape[a] > 1 for a in mine):
+        large = {a for a in theirs if shape[a] > 1}
+        if not large & own:
             continue
-        if any(shape[a] > 1 and a not in own for a in theirs):
+        if not large <= own:
             return None
         dims += ours
         kept += [target[a] for a in ours]
@@ -102,6 +102,11 @@ def squeezed(shape: Shape) -> Shape:
     return tuple(n for n in shape if n != 1)
 
 
+def _large(shape: Shape) -> list[int]:
+    """Axes whose extent is not 1."""
+    return [a for a, n in enumerate(shape) if n != 1]
+
+
 @rule(
     "transpose-of-unit-axes", "XLA AlgebraicSimplifier (degenerate dims); ReshapeMover", "transpose"
 )
@@ -116,9 +121,8 @@ def transpose_of_unit_axes(draft: Draft, at: int) -> Replacement:
     own = draft.shape(x)
     if squeezed(own) != squeezed(shape):
         return None
-    where = {p: k for k, p in enumerate(a for a, n in enumerate(shape) if n != 1)}
-    large = [a for a, n in enumerate(own) if n != 1]
-    order = iter([large[where[p]] for p in perm if p in where])
+    where = dict(zip(_large(shape), _large(own), strict=True))
+    order = iter([where[p] for p in perm if p in where])
     moved = [next(order) if n != 1 else a for a, n in enumerate(own)]
     return draft.reshape(draft.transpose(x, moved), node.types[0].shape)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.dtypes import DType
@@ -33,16 +34,21 @@ def counting_state(draft: Draft, at: int) -> Replacement:
     if not counting:
         return None
     kept = [k for k in range(loop.carries) if k not in counting]
-    counter = [Value(loop.body.inputs[0]), *(loop.states[k] for k in sorted(counting))]
-    writer = BodyWriter(loop.body)
-    writer.input(loop.body.input_types[0], counter)
-    for value in (*(loop.states[k] for k in kept), *loop.reads):
-        writer.input(loop.body.type_of(value), [value])
-    body = writer.build([loop.news[k] for k in kept])
+    body = _with_counter(loop, sorted(counting), kept)
     made = _written(draft, loop, [loop.init[k] for k in kept], body)
     found = dict(zip(kept, made, strict=True))
     kinds = draft[at].types
     return tuple(found[k] if k in found else draft.full(0, kind) for k, kind in enumerate(kinds))
+
+
+def _with_counter(loop: LoopParts, counting: Sequence[int], kept: Sequence[int]) -> Graph:
+    """The body that reads the counter instead of states."""
+    writer = BodyWriter(loop.body)
+    counter = [Value(loop.body.inputs[0]), *(loop.states[k] for k in counting)]
+    writer.input(loop.body.input_types[0], counter)
+    for value in (*(loop.states[k] for k in kept), *loop.reads):
+        writer.input(loop.body.type_of(value), [value])
+    return writer.build([loop.news[k] for k in kept])
 
 
 def _counts(draft: Draft, loop: LoopParts, k: int) -> bool:
@@ -101,20 +107,38 @@ def _ends(loop: LoopParts) -> _Ends | None:
     """How each place ends by itself, if it does."""
     body = loop.body
     terms = _terms(body, loop.news[0])
-    folds = [v for v in terms if _is_any(body, v)]
-    others = tuple(v for v in terms if v not in folds)
-    if len(folds) != 1 or reached(body, others) & {v.node for v in loop.states}:
+    folds = list(filter(partial(_is_any, body), terms))
+    others = tuple(v for v in terms if v not in folds[:1])
+    if len(folds) != 1 or not reached(body, others).isdisjoint(v.node for v in loop.states):
         return None
     later = body[folds[0].node].inputs[0]
-    shape = body.type_of(later).shape
-    if not shape or any(body.type_of(v).shape[: len(shape)] != shape for v in loop.states[1:]):
+    if not _one_place_each(loop, body.type_of(later).shape):
         return None
-    found = {_flag(body, k, new, loop.states[k]) for k, new in enumerate(loop.news) if k}
-    for now in sorted(v for v in found if v is not None):
-        rest = (_stays(body, new, state, now) for new, state in _pairs(loop))
-        if body.type_of(now).shape == shape and is_alike(loop, later, now) and all(rest):
+    for now in _flags(loop):
+        if _ends_each(loop, later, now):
             return _Ends(later, now, others)
     return None
+
+
+def _flags(loop: LoopParts) -> list[Value]:
+    """What may say which places go on."""
+    found = {_flag(loop.body, k, new, loop.states[k]) for k, new in enumerate(loop.news) if k}
+    return sorted(v for v in found if v is not None)
+
+
+def _one_place_each(loop: LoopParts, shape: tuple[int, ...]) -> bool:
+    """Whether every state has these axes first."""
+    states = (loop.body.type_of(v).shape for v in loop.states[1:])
+    return bool(shape) and all(own[: len(shape)] == shape for own in states)
+
+
+def _ends_each(loop: LoopParts, later: Value, now: Value) -> bool:
+    """Whether what decides about the next iteration is the flag `now` of this one, without which
+    no state changes."""
+    body = loop.body
+    if body.type_of(now).shape != body.type_of(later).shape or not is_alike(loop, later, now):
+        return False
+    return all(_stays(body, new, state, now) for new, state in _pairs(loop))
 
 
 def _pairs(loop: LoopParts) -> list[tuple[Value, Value]]:
@@ -160,11 +184,16 @@ def _stays(body: Graph, new: Value, state: Value, flag: Value) -> bool:
             return node.inputs[2] == state and _unspread(body, node.inputs[0]) == flag
         case "and":
             return state in node.inputs and (flag == state or flag in node.inputs)
-        case "add":  # counts where the flag is set
-            others = [body[v.node] for v in node.inputs if v != state]
-            casts = [n for n in others if n.op == "cast" and n.inputs[0] == flag]
-            return state in node.inputs and len(casts) == 1 and node.types[0].dtype.is_int
+        case "add":
+            return _counts_where(body, node, state, flag)
     return False
+
+
+def _counts_where(body: Graph, node: Node, state: Value, flag: Value) -> bool:
+    """Whether a sum is a state and one more where the flag is set."""
+    others = [body[v.node] for v in node.inputs if v != state]
+    casts = [n for n in others if n.op == "cast" and n.inputs[0] == flag]
+    return state in node.inputs and len(casts) == 1 and node.types[0].dtype.is_int
 
 
 def _alone(loop: LoopParts, ends: _Ends) -> Graph:

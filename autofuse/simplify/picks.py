@@ -24,7 +24,8 @@ def known_indices(draft: Draft, at: int) -> Replacement:
     found, extent = draft.known(indices), draft.shape(x)[axis]
     if found is None or not node.types[0].size:
         return None
-    if found.size > 1 and sum(n > 1 for n in found.shape) > 1:
+    varying = [a for a, n in enumerate(found.shape) if n > 1]
+    if len(varying) > 1:
         return None
     places = np.clip(found.reshape(-1).astype(np.int64), 0, extent - 1)
     runs = _runs(places)
@@ -32,7 +33,6 @@ def known_indices(draft: Draft, at: int) -> Replacement:
         return None
     rows = draft.concat([_taken(draft, x, axis, run) for run in runs], axis)
     picked = draft.shape(indices)
-    varying = [a for a, n in enumerate(found.shape) if n > 1]
     shape, kept = draft.shape(x), [picked[a] for a in varying]
     line = draft.reshape(rows, (*shape[:axis], *kept, *shape[axis + 1 :]))
     dims = [*range(axis), *(axis + a for a in varying)]
@@ -64,15 +64,12 @@ def _taken(draft: Draft, x: Value, axis: int, run: np.ndarray) -> Value:
     shape = draft.shape(x)
     even = progression(run) if run.size > 1 else (int(run[0]), 1)
     assert even is not None
-    start, step = even
-    low = start if step > 0 else int(run[-1])
-    high = int(max(run[0], run[-1])) + 1
-    parts = {
-        "start": tuple(low if a == axis else 0 for a in range(len(shape))),
-        "stop": tuple(high if a == axis else n for a, n in enumerate(shape)),
-        "stride": tuple(abs(step) if a == axis else 1 for a in range(len(shape))),
-    }
-    found = draft.add("slice", x, **parts)
+    step = even[1]
+    low, high = sorted((int(run[0]), int(run[-1])))
+    parts = [(0, n, 1) for n in shape]
+    parts[axis] = (low, high + 1, abs(step))
+    names = ("start", "stop", "stride")
+    found = draft.add("slice", x, **dict(zip(names, zip(*parts, strict=True), strict=True)))
     return found if step > 0 else draft.add("reverse", found, axes=(axis,))
 
 

@@ -96,14 +96,18 @@ def unit_contraction(draft: Draft, at: int) -> Replacement:
     if not unit or len(unit) == len(pairs):
         return None
     for k, side in enumerate(SIDES):
-        gone = {p[k] for p in unit}
-        shape = draft.shape(operands[k])
-        kept = [a for a in range(len(shape)) if a not in gone]
-        operands[k] = draft.reshape(operands[k], [shape[a] for a in kept])
+        operands[k], places = _without(draft, operands[k], {p[k] for p in unit})
         for role in ("contract", "batch"):
             key = f"{side}_{role}"
-            attrs[key] = tuple(kept.index(a) for a in attrs[key] if a not in gone)
+            attrs[key] = tuple(places[a] for a in attrs[key] if a in places)
     return draft.add("dot_general", *operands, **attrs)
+
+
+def _without(draft: Draft, value: Value, unit: set[int]) -> tuple[Value, dict[int, int]]:
+    """A value without axes of extent 1, and where the others are then."""
+    shape = draft.shape(value)
+    kept = [a for a in range(len(shape)) if a not in unit]
+    return draft.reshape(value, [shape[a] for a in kept]), {a: k for k, a in enumerate(kept)}
 
 
 @rule("product-with-ones", "XLA AlgebraicSimplifier dot(A, broadcast(1)) => reduce", "dot_general")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
+from autofuse.ops.types import TensorType
 from autofuse.simplify.draft import Draft
 from autofuse.simplify.loops import (
     LoopParts,
@@ -47,22 +48,31 @@ def _pairs(loop: LoopParts) -> Iterator[tuple[Value, Value]]:
     """Values worth carrying and what they are in the next iteration, those nearest to the results
     first."""
     body = loop.body
-    largest = max((body.type_of(v).size for v in loop.states), default=0)
-    places = body.type_of(loop.states[0]).shape if not loop.counted else ()
+    largest, places = _most(loop)
     needed, number = _needed(body), 1 << body.inputs[0]
     states = sum(1 << v.node for v in loop.states)
     alike: dict[object, list[int]] = {}
     for i in reversed(range(len(body.nodes))):
         node, now = body[i], Value(i)
         later = alike.setdefault((node.op, node.attrs, node.types), [])
-        kind = node.types[0]
-        fits = len(node.types) == 1 and kind.size <= largest and kind.shape[: len(places)] == places
+        fits = _fits(node.types, largest, places)
         follows = needed[i] & states and not needed[i] & number
         if later and fits and follows and _is_worth(body, needed[i], now):
             for other in reversed(later):
                 if is_alike(loop, Value(other), now):
                     yield now, Value(other)
         later.append(i)
+
+
+def _most(loop: LoopParts) -> tuple[int, tuple[int, ...]]:
+    """Elements that a new state may have, and the axes that it must begin with."""
+    kinds = [loop.body.type_of(v) for v in loop.states]
+    return max((k.size for k in kinds), default=0), () if loop.counted else kinds[0].shape
+
+
+def _fits(kinds: tuple[TensorType, ...], largest: int, places: tuple[int, ...]) -> bool:
+    small = len(kinds) == 1 and kinds[0].size <= largest
+    return small and kinds[0].shape[: len(places)] == places
 
 
 def _needed(body: Graph) -> list[int]:

@@ -3,12 +3,15 @@ to be turned back."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
+
 from autofuse.graph.types import Value
 from autofuse.ops.spec import Family, OpSpec
 from autofuse.ops.types import TensorType
 from autofuse.simplify.cuts import parts_of, taken
 from autofuse.simplify.draft import Draft
-from autofuse.simplify.rules import Replacement, rule
+from autofuse.simplify.rules import Replacement, all_of, rule
 
 
 def _single_elementwise(draft: Draft, value: Value) -> bool:
@@ -35,23 +38,30 @@ def _elementwise(spec: OpSpec) -> bool:
 def broadcast_sunk(draft: Draft, at: int) -> Replacement:
     """f(broadcast(x), broadcast(y), c) -> broadcast(f(x, y, c)): what repeats is computed once."""
     node = draft[at]
-    if not any(draft.is_op(v, "broadcast") for v in node.inputs):
+    if "broadcast" not in (draft.node(v).op for v in node.inputs):
         return None
-    moved = [v for v in node.inputs if draft.uniform(v) is None]
+    moved = _varying(draft, node.inputs)
     if not moved or len(node.types) > 1 or draft.is_constant(Value(at)):
         return None
     first = draft.node(moved[0])
-    if any(not draft.is_op(v, "broadcast") or draft.node(v).attrs != first.attrs for v in moved):
+    if any((n.op, n.attrs) != ("broadcast", first.attrs) for n in map(draft.node, moved)):
         return None
     inner = draft.shape(first.inputs[0])
-    operands = [
-        draft.operand(v)
-        if v in moved
-        else draft.full(draft.uniform(v), TensorType(inner, draft.dtype(v)))
-        for v in node.inputs
-    ]
+    operands = [_before_broadcast(draft, v, inner) for v in node.inputs]
     made = draft.add(node.op, *operands, **dict(node.attrs))
     return draft.add(first.op, made, **dict(first.attrs))
+
+
+def _varying(draft: Draft, values: Iterable[Value]) -> list[Value]:
+    """Those that are not the same everywhere."""
+    return [v for v in values if draft.uniform(v) is None]
+
+
+def _before_broadcast(draft: Draft, value: Value, shape: tuple[int, ...]) -> Value:
+    number = draft.uniform(value)
+    if number is None:
+        return draft.operand(value)
+    return draft.full(number, TensorType(shape, draft.dtype(value)))
 
 
 @rule("move-through-elementwise", "XLA ReshapeMover", *_ORDERS)
@@ -111,33 +121,35 @@ def concat_of_elementwise(draft: Draft, at: int) -> Replacement:
         if not same or not _single_elementwise(draft, value):
             return None
     columns = list(zip(*(draft.node(v).inputs for v in node.inputs), strict=True))
-    wholes = [_whole(draft, column, axis) for column in columns]
-    if any(w is None for w in wholes):
-        return None
-    return draft.add(first.op, *(w for w in wholes if w is not None), **dict(first.attrs))
+    wholes = all_of([_whole(draft, column, axis) for column in columns])
+    return None if wholes is None else draft.add(first.op, *wholes, **dict(first.attrs))
 
 
 def _whole(draft: Draft, column: tuple[Value, ...], axis: int) -> Value | None:
     """The concat of operands where it is no concat: slices that meet, or one element everywhere."""
+    kinds = {draft.node(v).op for v in column}
+    if kinds == {"broadcast"}:
+        return _one_fill(draft, column, axis)
+    return _one_slice(draft, column, axis) if kinds == {"slice"} else None
+
+
+def _one_fill(draft: Draft, column: tuple[Value, ...], axis: int) -> Value | None:
+    """Broadcasts of the same as one."""
+    fills = {(draft.operand(v), draft.attr(v, "dims")) for v in column}
+    (source, dims), *others = fills
+    if others or axis in dims:
+        return None
     shape = list(draft.shape(column[0]))
     shape[axis] = sum(draft.shape(v)[axis] for v in column)
-    fills = [draft.operand(v) if draft.is_op(v, "broadcast") else None for v in column]
-    if fills[0] is not None and set(fills) == {fills[0]}:
-        dims = {draft.attr(v, "dims") for v in column}
-        if len(dims) == 1 and axis not in next(iter(dims)):
-            return draft.spread(fills[0], shape, next(iter(dims)))
-    if not all(draft.is_op(v, "slice") for v in column):
+    return draft.spread(source, shape, dims)
+
+
+def _one_slice(draft: Draft, column: tuple[Value, ...], axis: int) -> Value | None:
+    """Slices that meet as one."""
+    found = [parts_of(draft, v) for v in column]
+    ends = [found[0][axis][0], *(parts[axis][1] for parts in found)]
+    if [parts[axis] for parts in found] != [(a, b, 1) for a, b in pairwise(ends)]:
         return None
-    source = draft.operand(column[0])
-    end = parts_of(draft, column[0])[axis][0]
-    start = end
-    rest = [p for a, p in enumerate(parts_of(draft, column[0])) if a != axis]
-    for value in column:
-        parts = parts_of(draft, value)
-        if draft.operand(value) != source or parts[axis][0] != end or parts[axis][2] != 1:
-            return None
-        if [p for a, p in enumerate(parts) if a != axis] != rest:
-            return None
-        end = parts[axis][1]
-    whole = (*rest[:axis], (start, end, 1), *rest[axis:])
-    return taken(draft, source, whole)
+    rest = {(*parts[:axis], (ends[0], ends[-1], 1), *parts[axis + 1 :]) for parts in found}
+    sources = {draft.operand(v) for v in column}
+    return taken(draft, sources.pop(), rest.pop()) if len(sources) == len(rest) == 1 else None

@@ -3,13 +3,15 @@ about."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from autofuse.graph.types import Value
 from autofuse.ops.spec import OpSpec, spec_of
 from autofuse.simplify.draft import Draft
 
+T = TypeVar("T")
 # What a node is replaced by: one value, or one for each of its outputs; None where the rule does
 # not apply. A node's own values say that it is in its normal form, whatever other rules think.
 Replacement = Value | tuple[Value, ...] | None
@@ -49,6 +51,13 @@ def any_of(*ops: str | Callable[[OpSpec], bool]) -> Callable[[OpSpec], bool]:
     if not classes:
         return lambda spec: spec.name in names
     return lambda spec: spec.name in names or any(accepts(spec) for accepts in classes)
+
+
+def all_of(found: Iterable[T | None]) -> list[T] | None:
+    """None where one is missing."""
+    every = list(found)
+    there = [each for each in every if each is not None]
+    return there if len(there) == len(every) else None
 
 
 def rule(

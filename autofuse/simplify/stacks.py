@@ -91,9 +91,10 @@ def stepped_write(loop: LoopParts, k: int) -> SteppedWrite | None:
     before, and nothing else becomes of it."""
     body, new = loop.body, loop.news[k]
     node = body[new.node]
-    if node.op != "dynamic_update_slice" or node.inputs[0] != loop.states[k] or new in loop.rows:
+    if node.op != "dynamic_update_slice" or node.inputs[0] != loop.states[k]:
         return None
     axes = dict(node.attrs)["axes"]
+    # A row of a stack is an output, too.
     if body.users[new.node] or body.outputs.count(new) > 1 or len(axes) > 1:
         return None
     place = counted(body, node.inputs[2])

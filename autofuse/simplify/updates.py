@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from autofuse.graph.types import Value
+from autofuse.graph.types import Node, Value
 from autofuse.ops.updates import START_DTYPES
 from autofuse.simplify.draft import Draft
 from autofuse.simplify.facts import bounds
-from autofuse.simplify.rules import Replacement, rule
+from autofuse.simplify.rules import Replacement, all_of, rule
 
 SLICE, UPDATE = "dynamic_slice", "dynamic_update_slice"
 
@@ -74,13 +74,13 @@ def known_update(draft: Draft, at: int) -> Replacement:
         if not left:
             return update
         return draft.add(UPDATE, x, update, *left.values(), axes=tuple(left))
-    known = {a: draft.uniform(s) for a, s in starts.items()}
-    if any(n is None for n in known.values()):
+    known = all_of(map(draft.uniform, starts.values()))
+    if known is None:
         return None
     found, inner = update, x
     cuts: list[tuple[int, Value, Value]] = []
-    for axis, number in known.items():
-        first = min(max(int(number or 0), 0), shape[axis] - window[axis])
+    for axis, number in zip(starts, known, strict=True):
+        first = min(max(int(number), 0), shape[axis] - window[axis])
         last = first + window[axis]
         before = draft.cut(inner, axis, 0, first)
         cuts.append((axis, before, draft.cut(inner, axis, last, shape[axis])))
@@ -111,6 +111,16 @@ def update_again(draft: Draft, at: int) -> Replacement:
     return draft.add(UPDATE, before.inputs[0], update, *starts, axes=axes)
 
 
+def _rows_read(draft: Draft, node: Node, axis: int) -> int | None:
+    """How many rows in a row a gather or a window takes along an axis; None where they are rows of
+    several places or axes."""
+    attrs = dict(node.attrs)
+    if node.op == "gather":
+        return 1 if attrs["axis"] == axis and not draft.shape(node.inputs[1]) else None
+    size: int = node.types[0].shape[axis]
+    return size if attrs["axes"] == (axis,) else None
+
+
 @rule("read-of-update", "LLVM GVN / XLA dynamic-slice(dynamic-update-slice): store-to-load "
       "forwarding", SLICE, "gather")  # fmt: skip
 def read_of_update(draft: Draft, at: int) -> Replacement:
@@ -122,14 +132,9 @@ def read_of_update(draft: Draft, at: int) -> Replacement:
         return None
     before, update, start = draft[x.node].inputs
     (axis,) = draft.attr(x, "axes")
-    if node.op == "gather":
-        if dict(node.attrs)["axis"] != axis or draft.shape(node.inputs[1]):
-            return None
-        size, own = 1, node.inputs[1]
-    else:
-        if dict(node.attrs)["axes"] != (axis,):
-            return None
-        size, own = node.types[0].shape[axis], node.inputs[1]
+    size, own = _rows_read(draft, node, axis), node.inputs[1]
+    if size is None:
+        return None
     written = draft.shape(update)[axis]
     if own == start and size == written:
         return draft.reshape(update, node.types[0].shape)

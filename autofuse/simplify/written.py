@@ -24,24 +24,23 @@ def written(draft: Draft, array: np.ndarray, kind: TensorType, room: int = SMALL
     if array.size == 1:
         return draft.full(array.reshape(()), kind)
     varying = [axis for axis, n in enumerate(array.shape) if n > 1]
-    if len(varying) == 1:
-        line = array.reshape(-1)
-        if kind.dtype is DType.BOOL:
-            found = _interval(draft, line, kind, varying[0])
-        else:
-            found = _affine(draft, line, kind, varying[0])
-        if found is not None:
-            return found
-    elif kind.dtype is DType.BOOL and varying:
-        found = _box(draft, array, kind, varying)
-        if found is not None:
-            return found
-    if array.size > room:
-        return None
+    found = _by_position(draft, array, kind, varying)
+    if found is not None or array.size > room:
+        return found
     small = draft.literal(array.reshape([array.shape[a] for a in varying]), kind.dtype)
     if array.size == kind.size:
         return draft.reshape(small, kind.shape)
     return draft.spread(small, kind.shape, varying)
+
+
+def _by_position(
+    draft: Draft, array: np.ndarray, kind: TensorType, varying: list[int]
+) -> Value | None:
+    """An array as something that is computed of positions along the axes that it varies along."""
+    if len(varying) > 1:
+        return _box(draft, array, kind, varying) if kind.dtype is DType.BOOL else None
+    made = _interval if kind.dtype is DType.BOOL else _affine
+    return made(draft, array.reshape(-1), kind, varying[0])
 
 
 def interval(line: np.ndarray) -> tuple[int, int] | None:
@@ -104,6 +103,14 @@ def progression(line: np.ndarray) -> tuple[int, int] | None:
     return (start, step) if even else None
 
 
+def _holds(dtype: DType, start: int, step: int, size: int) -> bool:
+    """Whether every number on the way to `start + step * size` is one of the type."""
+    reach = max(abs(start), abs(step) * size, abs(start + step * size))
+    most = _WHOLE[dtype] if dtype.is_float else int(np.iinfo(dtype.numpy).max)
+    least = -most if dtype.is_float or dtype.is_signed else 0
+    return reach <= most and min(start, step) >= least
+
+
 def _affine(draft: Draft, line: np.ndarray, kind: TensorType, axis: int) -> Value | None:
     """iota * step + start, where every product and sum is exact."""
     dtype = kind.dtype
@@ -117,10 +124,7 @@ def _affine(draft: Draft, line: np.ndarray, kind: TensorType, axis: int) -> Valu
     # Minus zero is no multiple of a position, and a negative multiple of none is minus zero.
     if dtype.is_float and (step < 0 or bool((np.signbit(line) & (line == 0)).any())):
         return None
-    reach = max(abs(start), abs(step) * line.size, abs(start + step * line.size))
-    most = _WHOLE[dtype] if dtype.is_float else int(np.iinfo(dtype.numpy).max)
-    least = -most if dtype.is_float or dtype.is_signed else 0
-    if reach > most or min(start, step) < least:
+    if not _holds(dtype, start, step, line.size):
         return None
     value = draft.add("iota", shape=kind.shape, dtype=str(dtype), axis=axis)
     if step != 1:

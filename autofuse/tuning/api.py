@@ -58,6 +58,15 @@ class CompareResult:
         }
 
 
+def _add_boundaries(
+    rows: Mapping[str, dict[str, Any]], graph: Graph, candidates: Mapping[str, Candidate]
+) -> None:
+    for n in rows:
+        if n in BASELINES:
+            kept = kept_apart(graph, n, candidates[n].plan)
+            rows[n]["boundaries"] = [boundary.to_json() for boundary in kept]
+
+
 def compare(
     graph: Graph,
     *,
@@ -93,10 +102,8 @@ def compare(
         for mode in backend.modes:
             _time(worker, built, by_digest, Sampling(cache, mode=mode))
     rows = {n: dict(by_digest[c.digest]) for n, c in candidates.items()}
-    for n in rows if why else ():
-        if n in BASELINES:
-            kept = kept_apart(graph, n, candidates[n].plan)
-            rows[n]["boundaries"] = [boundary.to_json() for boundary in kept]
+    if why:
+        _add_boundaries(rows, graph, candidates)
     notes = (*forms.notes, *filter(None, (worker.blind,)))
     return CompareResult(name, digest(graph), len(graph.nodes), backend.name, rows, notes)
 

@@ -77,12 +77,15 @@ def _binary(op: str) -> Move:
     return move
 
 
+def _divisor(m: Maker, op: str, y: Made) -> Made:
+    if op == "div":
+        return m.within(y, 0.5, 8)
+    return y if y.low > 0 and y.exact else m.full(1.5, y.type)
+
+
 def _of_floats(m: Maker, op: str, x: Made, y: Made) -> tuple[Made, Made, float, float, bool]:
     if op in ("div", "rem"):
-        if op == "rem" and not (y.low > 0 and y.exact):
-            y = m.full(1.5, y.type)
-        y = m.within(y, 0.5, 8) if op == "div" else y
-        return x, y, -2 * x.most, 2 * x.most, False
+        return x, _divisor(m, op, y), -2 * x.most, 2 * x.most, False
     if op == "pow":
         return m.within(x, 0.25, 4), m.within(y, -2, 2), 0, 16, False
     if op == "atan2":
@@ -112,16 +115,17 @@ def draw_cast(m: Maker) -> None:
     whole = x.dtype.is_float and not (to.is_float or to is DType.BOOL)
     if whole and (not to.is_signed or x.most > 100):
         x = m.any((*INTS, DType.BOOL))
-    low, high, exact = x.low, x.high, x.exact
     if to.is_float and not x.dtype.is_float:
-        # Whole numbers of any size: what a narrow float cannot hold is infinite.
-        small = m.add("cast", [x], dtype="i8") if x.dtype is not DType.BOOL else x
-        made = m.add("cast", [small], -128, 128, True, dtype=str(to))
-        m.keep(made)
+        m.keep(_as_float(m, x, to))
         return
-    if to.is_float:
-        exact = exact and to in (DType.F64, x.dtype)
-    m.keep(m.add("cast", [x], low, high, exact, dtype=str(to)))
+    exact = x.exact and (not to.is_float or to in (DType.F64, x.dtype))
+    m.keep(m.add("cast", [x], x.low, x.high, exact, dtype=str(to)))
+
+
+def _as_float(m: Maker, x: Made, to: DType) -> Made:
+    # Whole numbers of any size: what a narrow float cannot hold is infinite.
+    small = m.add("cast", [x], dtype="i8") if x.dtype is not DType.BOOL else x
+    return m.add("cast", [small], -128, 128, True, dtype=str(to))
 
 
 def draw_bitcast(m: Maker) -> None:

@@ -184,8 +184,7 @@ class Maker:
             return self.literal(type_)
         if drawn < 0.3:
             return self.full(self.choice((0, 1, 1, 2, 3)), type_)
-        iota = type_.dtype in (*FLOATS, *INTS) and type_.shape and max(type_.shape) < 64
-        if drawn < 0.4 and iota:
+        if drawn < 0.4 and _may_count(type_):
             axis = self.rng.randrange(len(type_.shape))
             return self.add("iota", [], 0.0, 64.0, True, shape=type_.shape,
                             dtype=str(type_.dtype), axis=axis)  # fmt: skip
@@ -199,7 +198,7 @@ class Maker:
 
     def pick(self, want: Callable[[Made], bool]) -> Made | None:
         """A value that is wanted, mostly one that nothing reads yet."""
-        found = [m for m in self.made if want(m)]
+        found = list(filter(want, self.made))
         fresh = [m for m in found if m.value not in self.read]
         if fresh and self.chance(0.7):
             return self.choice(fresh)
@@ -253,14 +252,21 @@ class Maker:
             dims = tuple(range(first, first + len(made.shape)))
             if all(n in (1, shape[d]) for n, d in zip(made.shape, dims, strict=True)):
                 return moved("broadcast", shape=shape, dims=dims)
-        if len(shape) == len(made.shape) and all(
-            n <= m for n, m in zip(shape, made.shape, strict=True)
-        ):
+        if _fits_in(shape, made.shape):
             start = tuple(self.rng.randint(0, m - n)
                           for n, m in zip(shape, made.shape, strict=True))  # fmt: skip
             stop = tuple(s + n for s, n in zip(start, shape, strict=True))
             return moved("slice", start=start, stop=stop, stride=(1,) * len(shape))
         return None
+
+
+def _may_count(type_: TensorType) -> bool:
+    """Whether positions along any axis are exact."""
+    return type_.dtype in (*FLOATS, *INTS) and 0 < max(type_.shape, default=0) < 64
+
+
+def _fits_in(shape: Shape, other: Shape) -> bool:
+    return len(shape) == len(other) and all(n <= m for n, m in zip(shape, other, strict=True))
 
 
 def attempt(make: Callable[[Maker], None], maker: Maker) -> None:

@@ -239,21 +239,20 @@ def _scan(op: str) -> Move:
     return move
 
 
+# What is drawn for each axis.
+_WINDOWS = {
+    "window": (1, 1, 2, 3), "stride": (1, 1, 2, 3), "low": (0, 0, 1, 2), "high": (0, 0, 1, 2),
+    "base_dilation": (1, 1, 1, 2), "window_dilation": (1, 1, 1, 2),
+}  # fmt: skip
+
+
 def _window(op: str) -> Move:
     def move(m: Maker) -> None:
         x = m.any(NUMBERS)
         rank = len(x.shape)
-        count = 1
         if x.dtype.is_float:
             x = m.within(x, -2, 2) if op == "reduce_window_sum" else m.within(x, -1, 1)
-        attrs = {
-            "window": [m.choice((1, 1, 2, 3)) for _ in range(rank)],
-            "stride": [m.choice((1, 1, 2, 3)) for _ in range(rank)],
-            "low": [m.choice((0, 0, 1, 2)) for _ in range(rank)],
-            "high": [m.choice((0, 0, 1, 2)) for _ in range(rank)],
-            "base_dilation": [m.choice((1, 1, 1, 2)) for _ in range(rank)],
-            "window_dilation": [m.choice((1, 1, 1, 2)) for _ in range(rank)],
-        }
+        attrs = {name: [m.choice(of) for _ in range(rank)] for name, of in _WINDOWS.items()}
         count = math.prod(attrs["window"])
         most = x.most * count
         made = m.add(op, [x], -most, most, False, **attrs)

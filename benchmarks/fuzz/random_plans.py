@@ -66,18 +66,15 @@ class Walk:
             walk.step()
         return replace(group, body=walk.plan())
 
+    def _written(self, s: frozenset[int], wanted: set[Value]) -> tuple[Value, ...]:
+        return tuple(sorted(v for v in wanted if v.node in s and self.home[v.node] == s))
+
     def _groups(self) -> list[FusionGroup]:
         alive = list(self.sets)
         while True:
-            wanted = set(self.graph.outputs)
-            for nodes in alive:
-                wanted.update(reads(self.graph, nodes))
-            outputs = {
-                s: tuple(sorted(v for v in wanted if v.node in s and self.home[v.node] == s))
-                for s in alive
-            }
-            idle = [s for s in alive if not outputs[s]]
-            if not idle:
+            wanted = set(self.graph.outputs).union(*(reads(self.graph, s) for s in alive))
+            outputs = {s: self._written(s, wanted) for s in alive}
+            if all(outputs.values()):
                 break
             alive = [s for s in alive if outputs[s]]
         return [FusionGroup(tuple(sorted(self._used(s, outputs[s]))), outputs[s]) for s in alive]
@@ -116,6 +113,9 @@ class Walk:
         self.home = {n: both if s in (a, b) else s for n, s in self.home.items()}
         return True
 
+    def _reads(self, nodes: frozenset[int], n: int) -> bool:
+        return any(v.node == n for v in reads(self.graph, nodes))
+
     def _duplicate(self) -> bool:
         """A cheap producer is computed again by every group that reads it."""
         if not self.home:
@@ -123,7 +123,7 @@ class Walk:
         n = int(self.rng.choice(sorted(self.home)))
         if self.graph[n].spec.family not in CHEAP:
             return False
-        readers = {s for s in self.sets if any(v.node == n for v in reads(self.graph, s))}
+        readers = {s for s in self.sets if self._reads(s, n)}
         if not readers:
             return False
         grown = {s: s | {n} if s in readers else s for s in self.sets}

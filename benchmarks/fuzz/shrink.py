@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from autofuse.frontends.json.file import dumps
 from autofuse.graph.builder import GraphBuilder
 from autofuse.graph.surgery.prune import prune
-from autofuse.graph.types import Graph, Value
+from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.types import GraphError
 from benchmarks.fuzz.graphs import random_graph
 from benchmarks.fuzz.trial import Building, Found, trial
@@ -62,12 +63,22 @@ def _smaller(graph: Graph) -> Iterator[Graph]:
         for value in graph.outputs:
             yield _of(graph, [value], {})
     for n in range(len(graph.nodes)):
-        alone = graph[n].op not in ("input", "constant") and len(graph[n].types) == 1
-        if alone and tuple(graph.outputs) != (Value(n),):
+        if _stands_alone(graph[n]) and tuple(graph.outputs) != (Value(n),):
             yield _of(graph, [Value(n)], {})
+    ends = {v.node for v in graph.outputs}
     for n in reversed(range(len(graph.nodes))):
-        if graph[n].op != "input" and not any(v.node == n for v in graph.outputs):
+        if graph[n].op != "input" and n not in ends:
             yield _of(graph, graph.outputs, {n: True})
+
+
+def _stands_alone(node: Node) -> bool:
+    return node.op not in ("input", "constant") and len(node.types) == 1
+
+
+def _range(node: Node) -> dict[str, Any]:
+    """Of an input."""
+    named = node.attrs if node.op == "input" else ()
+    return {k: v for k, v in named if k in ("low", "high")}
 
 
 def _of(graph: Graph, outputs: Sequence[Value], as_inputs: dict[int, bool]) -> Graph:
@@ -77,8 +88,7 @@ def _of(graph: Graph, outputs: Sequence[Value], as_inputs: dict[int, bool]) -> G
     count = 0
     for n, node in enumerate(graph.nodes):
         if node.op == "input" or n in as_inputs:
-            attrs = {k: v for k, v in node.attrs if k in ("low", "high")}
-            attrs = attrs if node.op == "input" else {}
+            attrs = _range(node)
             for k, type_ in enumerate(node.types):
                 made[Value(n, k)] = b.input(f"x{count}", type_.shape, type_.dtype, **attrs)
                 count += 1

@@ -7,7 +7,7 @@ import io
 import json
 import random
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 NUMBERS = (
@@ -170,15 +170,19 @@ def _edit(rng: random.Random, at: Any) -> None:
         elif not several and field.message_type is None:
             setattr(at, field.name, _like(rng, value))
         elif several and len(value):
-            k = rng.randrange(len(value))
-            if rng.random() < 0.3:
-                del value[k]
-            elif field.message_type is None:
-                value[k] = _like(rng, value[k])
-            else:
-                value.add().CopyFrom(value[k])
+            _edit_one(rng, value, field.message_type is None)
     except (ValueError, TypeError):
         pass  # a number that the field cannot hold
+
+
+def _edit_one(rng: random.Random, values: Any, plain: bool) -> None:
+    k = rng.randrange(len(values))
+    if rng.random() < 0.3:
+        del values[k]
+    elif plain:
+        values[k] = _like(rng, values[k])
+    else:
+        values.add().CopyFrom(values[k])
 
 
 def _like(rng: random.Random, old: Any) -> Any:
@@ -210,6 +214,10 @@ def damaged_zip(rng: random.Random, raw: bytes) -> bytes:
             held.append((name, data))
         case _:
             held = [(n, damaged_json(rng, d) if n.endswith(".json") else d) for n, d in held]
+    return _zipped(held, packing)
+
+
+def _zipped(held: Sequence[tuple[str, bytes]], packing: int) -> bytes:
     out = io.BytesIO()
     import warnings
 

@@ -39,6 +39,11 @@ class LoopOptions:
     note: str = ""
 
 
+def _absent(wanted: Sequence[Wanted]) -> dict[str, str]:
+    """The packages that each program lacks."""
+    return {program.name: ", ".join(program.absent) for program, _ in wanted if program.absent}
+
+
 def bench_jax_cpu(
     wanted: Sequence[Wanted], options: LoopOptions, output: Path | None = None,
     say: Say = lambda _: None, answer: Answer | None = None, calibrate: Calibrate | None = None,
@@ -55,7 +60,7 @@ def bench_jax_cpu(
     peaks = found.get("peaks") or dict((calibrate or calibrated_peaks)())
     asked = LoopAsked(options.budget_s, options.timing_s, options.old, peaks)
     make = answer or (lambda each, asked: _apart(each, asked, options.limit_s))
-    absent = {program.name: ", ".join(program.absent) for program, _ in wanted if program.absent}
+    absent = _absent(wanted)
     for program, what in wanted:
         name = key(program, what)
         if program.name in absent:

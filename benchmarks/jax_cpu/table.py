@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from autofuse.peers.types import BenchError
 from benchmarks.jax_cpu.programs import PROGRAMS
@@ -16,15 +16,17 @@ def key(program: LoopProgram, what: str) -> str:
     return f"{program.name}:{what}"
 
 
+def _every(programs: Mapping[str, LoopProgram]) -> Iterator[Wanted]:
+    for program in programs.values():
+        yield program, VALUES
+        if program.gradients:
+            yield program, GRADIENTS
+
+
 def wanted(names: Sequence[str], programs: Mapping[str, LoopProgram] = PROGRAMS) -> list[Wanted]:
     """The rows of these names (`planets`, `planets:gradients`), none named: all. Raises BenchError
     for a name that no row has."""
-    every = [
-        (program, what)
-        for program in programs.values()
-        for what in (VALUES, GRADIENTS)
-        if what == VALUES or program.gradients
-    ]
+    every = list(_every(programs))
     found: list[Wanted] = []
     for name in names:
         those = [each for each in every if name in (each[0].name, key(*each))]

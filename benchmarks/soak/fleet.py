@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -134,7 +135,7 @@ def kills(
             )
         problems, numbers = _kept(db, graphs, each)
     seen = [one for folder in folders for one in intervals(folder)]
-    again = len(seen) - len({one.work for one in seen})
+    again = len(seen) - len(set(map(attrgetter("work"), seen)))
     problems += [f"{again} measured twice after {len(killed)} kills"] * (again > len(killed))
     problems += [*_overlaps(seen), *_double_leases(seen)]
     numbers |= {

@@ -48,6 +48,14 @@ def apart(program: Program, asked: Asked, limit_s: float = 900.0) -> Row:
     return {"stage": "tuning", **found} if "error" in found else found
 
 
+def _absent(programs: Sequence[Program], say: Say) -> dict[str, str]:
+    """The packages that each program lacks, said."""
+    absent = {p.name: ", ".join(p.absent) for p in programs if p.absent}
+    for name, missing in absent.items():
+        say(f"absent: {name} ({missing})")
+    return absent
+
+
 def bench_unseen(
     programs: Sequence[Program], options: Options, output: Path | None = None,
     say: Say = lambda _: None, answer: Answer | None = None,
@@ -62,9 +70,7 @@ def bench_unseen(
     same = {name: facts[name] for name in SAME}
     found = kept_table(output, same, "bench_unseen")
     rows: dict[str, Row] = found.get("rows", {})
-    absent = {p.name: ", ".join(p.absent) for p in programs if p.absent}
-    for name, missing in absent.items():
-        say(f"absent: {name} ({missing})")
+    absent = _absent(programs, say)
     peaks = found.get("peaks") or dict((calibrate or calibrated_peaks)())
     make = answer or (lambda program, asked: apart(program, asked, options.limit_s))
     for program in programs:

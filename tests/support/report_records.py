@@ -19,10 +19,8 @@ from autofuse.records import (
     Verdict,
     WorkloadRow,
 )
-from autofuse.report.model import (
-    WorkloadReport,
-    collect,
-)
+from autofuse.report.collect import collect
+from autofuse.report.model import WorkloadReport
 from autofuse.report.plan_picture import Box, plan_svg
 
 ENV = Environment("cpu", (("isa", "avx2"),), (("compiler", "gcc 12"),))

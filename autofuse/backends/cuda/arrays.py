@@ -98,15 +98,16 @@ class Arguments:
             found.append(own)
         return tuple(found)
 
+    def _spans(self, named: list[tuple[Any, int]], host: bool) -> list[tuple[int, int, int]]:
+        return [(*self._span(a), n) for a, n in named if _on_host(a) is host and a.nbytes]
+
     def _check_apart(self, wanted: tuple[Any, ...], given: tuple[Any, ...]) -> None:
         for position, array in enumerate(wanted):
-            writeable = not _on_host(array) or array.flags.writeable
-            if not (self.driver.contiguous(array) and writeable):
+            if not (self.driver.contiguous(array) and _writeable(array)):
                 raise ArrayError(f"output {position} must be contiguous and writeable")
         named = [(a, n) for n, a in enumerate(wanted)] + [(a, -1) for a in given]
         for host in (True, False):
-            spans = [(*self._span(a), n) for a, n in named if _on_host(a) is host and a.nbytes]
-            shared = first_overlap(spans)
+            shared = first_overlap(self._spans(named, host))
             if shared is not None:
                 raise ArrayError(f"output {shared} shares memory with another argument")
 
@@ -173,3 +174,7 @@ def first_overlap(spans: Iterable[tuple[int, int, int]]) -> int | None:
 
 def _on_host(array: Any) -> bool:
     return isinstance(array, np.ndarray)
+
+
+def _writeable(array: Any) -> bool:
+    return not _on_host(array) or bool(array.flags.writeable)

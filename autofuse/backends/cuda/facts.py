@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autofuse.backends.cuda.devices import Target, blocks_resident, occupancy
@@ -62,11 +63,19 @@ def parse_log(log: str) -> dict[str, CubinFacts]:
             spilled = int(match[2]) + int(match[3])
             found[entry] = replace(old, stack=int(match[1]), spilled=spilled)
         elif entry and (match := _REGISTERS.search(line)):
-            shared = _SHARED.search(line)
-            old = found[entry]
-            used = int(shared[1]) if shared else 0
-            found[entry] = replace(old, registers=int(match[1]), shared=used)
-    noted = [_OF_KERNEL.search(line) for line in notes_in(log)]
+            found[entry] = replace(found[entry], registers=int(match[1]), shared=_shared(line))
+    return _with_notes(found, [_OF_KERNEL.search(line) for line in notes_in(log)])
+
+
+def _shared(line: str) -> int:
+    match = _SHARED.search(line)
+    return int(match[1]) if match else 0
+
+
+def _with_notes(
+    found: Mapping[str, CubinFacts], noted: Sequence[re.Match[str] | None]
+) -> dict[str, CubinFacts]:
+    """With the number of notes about each function; one about none is about all."""
     named = [match[1] if match else "" for match in noted]
     return {
         name: replace(facts, notes=named.count(name) + named.count(""))

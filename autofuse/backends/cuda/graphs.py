@@ -85,7 +85,7 @@ def join() -> None:
 def in_turn(nodes: Sequence[GraphNode], count: int, gate: LaunchCall = join) -> list[GraphNode]:
     """`nodes` so many times over, each time after `gate`, which comes after all of the time
     before."""
-    inner = {m for node in nodes for m in node.after}
+    inner = set[int]().union(*(node.after for node in nodes))
     found: list[GraphNode] = []
     ends: tuple[int, ...] = ()
     for _ in range(count):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from autofuse.backends.cuda.actions import Argument
 from autofuse.backends.cuda.program import (
     Action,
     Fft,
@@ -60,16 +61,8 @@ def singles(
     known = trips or {}
     for action in actions:
         match action:
-            case KernelLaunch():
-                places = tuple(replace(a, ref=moved(a.ref, known)) for a in action.arguments)
-                yield replace(action, arguments=places)
-            case Gemm(a=a, b=b, c=c):
-                a, b, c = (moved(ref, known) for ref in (a, b, c))
-                yield replace(action, a=a, b=b, c=c)
-            case Matmul():
-                yield action.at(lambda ref: moved(ref, known))
-            case Fft(source=source, target=target):
-                yield replace(action, source=moved(source, known), target=moved(target, known))
+            case KernelLaunch() | Gemm() | Matmul() | Fft():
+                yield _at(action, known)
             case Copy(source, target, nbytes):
                 if nbytes:
                     yield Copy(moved(source, known), moved(target, known), nbytes)
@@ -85,14 +78,26 @@ def like(product: Matmul) -> Matmul:
     return product.at(lambda _: Ref(""))
 
 
+def _at(action: KernelLaunch | Gemm | Matmul | Fft, known: Mapping[int, int]) -> OneLaunch:
+    """What is launched in one iteration."""
+    match action:
+        case KernelLaunch():
+            places = tuple(replace(a, ref=moved(a.ref, known)) for a in action.arguments)
+            return replace(action, arguments=places)
+        case Gemm(a=a, b=b, c=c):
+            a, b, c = (moved(ref, known) for ref in (a, b, c))
+            return replace(action, a=a, b=b, c=c)
+        case Matmul():
+            return action.at(lambda ref: moved(ref, known))
+        case Fft(source=source, target=target):
+            return replace(action, source=moved(source, known), target=moved(target, known))
+
+
 def access(single: OneLaunch) -> Access:
     """The bytes that a launch touches."""
     match single:
         case KernelLaunch(geometry=shape, arguments=arguments):
-            spans = [(_span(a.ref, a.size, a.dtype), a.written) for a in arguments]
-            room = (_ROOM,) if shape.cooperative else ()
-            reads, writes = (tuple(s for s, w in spans if w is kind) for kind in (False, True))
-            return Access(reads, (*writes, *room))
+            return _of_kernel(arguments, shape.cooperative)
         case Gemm(form, dtype, a, b, c):
             left, right, out = (
                 _span(ref, size, dtype) for ref, size in zip((a, b, c), form.sizes, strict=True)
@@ -109,6 +114,13 @@ def access(single: OneLaunch) -> Access:
             return Access((_bytes(source, nbytes),), (_bytes(target, nbytes),))
         case Hosted():
             raise AssertionError("a program with loops that the host ends is no graph")
+
+
+def _of_kernel(arguments: Sequence[Argument], cooperative: bool) -> Access:
+    spans = [(_span(a.ref, a.size, a.dtype), a.written) for a in arguments]
+    room = (_ROOM,) if cooperative else ()
+    reads, writes = (tuple(s for s, w in spans if w is kind) for kind in (False, True))
+    return Access(reads, (*writes, *room))
 
 
 def _of_matmul(single: Matmul) -> Access:

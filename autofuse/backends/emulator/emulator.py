@@ -149,12 +149,7 @@ class Emulated:
         `cooperative`, all blocks are alive at once. The launch is repeated once per order, from
         the same contents, each at most `limit_s` seconds of CPU time. Raises EmulatorError."""
         head = self._head(name)
-        given = list(args.values()) if isinstance(args, Mapping) else list(args)
-        if isinstance(args, Mapping):
-            if set(args) != {p.name for p in head.parameters}:
-                wanted = ", ".join(p.name for p in head.parameters)
-                raise EmulatorError(f"kernel {name} takes {wanted}, not {', '.join(args)}")
-            given = [args[p.name] for p in head.parameters]
+        given = _by_name(head, args) if isinstance(args, Mapping) else list(args)
         how = _geometry(head, grid, block, shared_bytes)
         if cooperative and head.cluster > 1:
             raise EmulatorError(f"kernel {name} is cooperative and in clusters: unknown here")
@@ -192,15 +187,14 @@ class Emulated:
         before = {k: arrays[k].copy() for k in written}
         first: dict[int, bytes] = {}
         for order in orders:
-            for k in written if first else ():
-                arrays[k][...] = before[k]
+            _restore(arrays, before)
             how.order, how.seed = _KINDS[order.kind], order.seed
             unordered = self._once(head, entry, arrays, how)
             after = {k: arrays[k].tobytes() for k in written}
             first = first or after
-            for k in written:
-                # Sums by floating-point atomics are right in any order, but not the same.
-                if after[k] != first[k] and not unordered:
+            # Sums by floating-point atomics are right in any order, but not the same.
+            for k in () if unordered else written:
+                if after[k] != first[k]:
                     raise EmulatorError(_differs(head, k, arrays[k], first[k], orders[0], order))
 
     def _once(self, head: Head, entry: _Entry, arrays: Sequence[np.ndarray], how: _Launch) -> bool:
@@ -218,6 +212,18 @@ class Emulated:
         if result & 1:
             raise EmulatorError(message.value.decode(errors="replace"))
         return bool(result & 2)
+
+
+def _restore(arrays: Sequence[np.ndarray], before: Mapping[int, np.ndarray]) -> None:
+    for k, array in before.items():
+        arrays[k][...] = array
+
+
+def _by_name(head: Head, args: Mapping[str, Argument]) -> list[Argument]:
+    names = [p.name for p in head.parameters]
+    if set(args) != set(names):
+        raise EmulatorError(f"kernel {head.name} takes {', '.join(names)}, not {', '.join(args)}")
+    return [args[name] for name in names]
 
 
 def _geometry(head: Head, grid: Dims, block: Dims, shared_bytes: int) -> _Launch:

@@ -60,18 +60,22 @@ def most_alive(scheduler: Scheduler, one: Loops) -> int:
     """Words per element alive at once when nodes are computed in order; a value dies with its
     last use in the kernel."""
     graph = scheduler.graph
-    nodes = [n for n in scheduler.nodes(one) if not is_rematerialisable(graph, n)]
-    last: dict[Value, int] = {}
-    for n in nodes:
-        last |= dict.fromkeys(_operands(graph, n), n)
+    reads = {
+        n: _operands(graph, n) for n in scheduler.nodes(one) if not is_rematerialisable(graph, n)
+    }
+    last = {v: n for n, values in reads.items() for v in values}
     alive: set[Value] = set()
     most = 0
-    for n in nodes:
-        alive |= set(_operands(graph, n))
-        most = max(most, sum(_words(graph, v) for v in alive))
-        alive = {v for v in alive if last[v] != n}
-        alive |= {v for k in range(len(graph[n].types)) if (v := Value(n, k)) in last}
-        most = max(most, sum(_words(graph, v) for v in alive))
+
+    def words() -> int:
+        return sum(_words(graph, v) for v in alive)
+
+    for n, values in reads.items():
+        alive |= set(values)
+        most = max(most, words())
+        made = {Value(n, k) for k in range(len(graph[n].types))}
+        alive = {v for v in alive if last[v] != n} | (made & last.keys())
+        most = max(most, words())
     return most
 
 

@@ -8,13 +8,14 @@ free. Whatever has no such form (gathers, masked reads) is a token that equals o
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.spec import Family
+from autofuse.ops.types import OpCall
 
 Term = tuple[int, int, int]  # lo, size, coef
 Axis = tuple[int, tuple[Term, ...]]
@@ -164,23 +165,40 @@ class Accesses:
 
 def _moved(graph: Graph, node: int, index: tuple[Axis, ...]) -> tuple[Axis, ...] | None:
     """Where a movement op reads its operand; None when no axis form says it."""
-    n, call = graph[node], graph.call(node)
-    own = call.ins[0].shape if call.ins else ()
-    if n.op == "broadcast":
-        return tuple(
-            index[out] if size > 1 else (0, ()) for size, out in zip(own, call["dims"], strict=True)
-        )
-    if n.op == "transpose":
-        placed = {axis: index[out] for out, axis in enumerate(call["perm"])}
-        return tuple(placed[a] for a in range(len(own)))
-    if n.op == "slice":
-        steps = zip(index, call["start"], call["stride"], strict=True)
-        return tuple((s + k * o, tuple((lo, m, c * k) for lo, m, c in t)) for (o, t), s, k in steps)
-    if n.op == "reverse":
-        return tuple(
-            (size - 1 - o, tuple((lo, m, -c) for lo, m, c in t)) if a in call["axes"] else (o, t)
-            for a, (size, (o, t)) in enumerate(zip(own, index, strict=True))
-        )
-    if n.op == "reshape":
-        return reshaped(*flat(index, call.out.shape), own)
-    return None
+    moves = _MOVES.get(graph[node].op)
+    return None if moves is None else moves(graph.call(node), index)
+
+
+def _broadcast(call: OpCall, index: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    dims = zip(call.ins[0].shape, call["dims"], strict=True)
+    return tuple(index[out] if size > 1 else (0, ()) for size, out in dims)
+
+
+def _transpose(call: OpCall, index: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    placed = {axis: index[out] for out, axis in enumerate(call["perm"])}
+    return tuple(placed[a] for a in range(len(placed)))
+
+
+def _slice(call: OpCall, index: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    steps = zip(index, call["start"], call["stride"], strict=True)
+    return tuple((s + k * o, tuple((lo, m, c * k) for lo, m, c in t)) for (o, t), s, k in steps)
+
+
+def _reverse(call: OpCall, index: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    return tuple(
+        (size - 1 - o, tuple((lo, m, -c) for lo, m, c in t)) if a in call["axes"] else (o, t)
+        for a, (size, (o, t)) in enumerate(zip(call.ins[0].shape, index, strict=True))
+    )
+
+
+def _reshape(call: OpCall, index: tuple[Axis, ...]) -> tuple[Axis, ...] | None:
+    return reshaped(*flat(index, call.out.shape), call.ins[0].shape)
+
+
+_MOVES: dict[str, Callable[[OpCall, tuple[Axis, ...]], tuple[Axis, ...] | None]] = {
+    "broadcast": _broadcast,
+    "transpose": _transpose,
+    "slice": _slice,
+    "reverse": _reverse,
+    "reshape": _reshape,
+}

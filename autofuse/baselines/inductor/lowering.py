@@ -275,10 +275,13 @@ def _is_pointwise_cat(low: Lowering, node: int) -> bool:
     if len(operands) > CAT_INPUTS or any(_has_other_use(low, o, node) for o in operands):
         return False
     lazy = [not _writes_in_place(low, o) for o in operands]
-    pointwise = all(_is_pointwise_use(low, u) for u in low.users[node])
-    if any(lazy) and pointwise and node not in low.outputs:
+    if any(lazy) and _is_pointwise_only(low, node):
         return True
     return all(lazy) and not any(_reads_reduction(low, o) for o in operands)
+
+
+def _is_pointwise_only(low: Lowering, node: int) -> bool:
+    return node not in low.outputs and all(_is_pointwise_use(low, u) for u in low.users[node])
 
 
 def _writes_in_place(low: Lowering, node: int) -> bool:

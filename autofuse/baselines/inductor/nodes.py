@@ -168,8 +168,7 @@ def tiling_scores(loops: Iterable[Loops], numel: int) -> Tiling:
             if split is None or dep.value in seen:
                 continue
             seen.add(dep.value)
-            score = math.prod(n for _, n, _ in dep.terms) * (2 if dep in one.writes else 1)
-            score *= math.prod(2 for size in split if size >= 32 and size % 32 == 0)
+            score = _score(dep, split) * (2 if dep in one.writes else 1)
             if score >= numel:
                 scores[split] = scores.get(split, 0) + score
     return max(scores, key=lambda s: scores[s]) if scores else None
@@ -185,6 +184,12 @@ def _split(terms: tuple[Term, ...], numel: int, extent: int) -> tuple[int, int] 
 # loop order
 
 
+def _score(dep: Dep, split: tuple[int, int]) -> int:
+    """Elements accessed, twice as many for each side of a tile that fills whole warps."""
+    full = sum(size >= 32 and size % 32 == 0 for size in split)
+    return math.prod(n for _, n, _ in dep.terms) << full
+
+
 def reordered(loops: Loops, wanted: Dep, own: Dep) -> Loops | None:
     """Pointwise loops permuted so that access `own` becomes `wanted`, or None if they cannot be.
 
@@ -192,16 +197,14 @@ def reordered(loops: Loops, wanted: Dep, own: Dep) -> Loops | None:
     moves = _moves(own.terms, wanted.terms)
     if moves is None or math.prod(size for _, size, _ in moves) != loops.numel:
         return None
-    reads = [_moved(d, moves, loops.numel) for d in loops.reads]
-    writes = [_moved(d, moves, loops.numel) for d in loops.writes]
-    if None in reads or None in writes:
+    reads = _all_moved(loops.reads, moves, loops.numel)
+    writes = _all_moved(loops.writes, moves, loops.numel)
+    if reads is None or writes is None:
         return None
     sizes = tuple(size for _, size, _ in sorted(moves, key=lambda m: -m[2]))
-    kept_r = frozenset(d for d in reads if d is not None)
-    kept_w = frozenset(d for d in writes if d is not None)
     return Loops(
         loops.id, loops.buffers, loops.kinds, loops.numel, loops.rnumel,
-        [sizes for _ in loops.ranges], kept_r, kept_w, loops.orders,
+        [sizes for _ in loops.ranges], reads, writes, loops.orders,
     )  # fmt: skip
 
 
@@ -224,6 +227,12 @@ def _moves(own: tuple[Term, ...], wanted: tuple[Term, ...]) -> list[Move] | None
         if other > part:
             right.append((to * part, other // part, coef * part))
     return None if left or right else found
+
+
+def _all_moved(deps: Iterable[Dep], moves: list[Move], numel: int) -> frozenset[Dep] | None:
+    moved = [_moved(d, moves, numel) for d in deps]
+    found = frozenset(d for d in moved if d is not None)
+    return None if None in moved else found
 
 
 def _moved(dep: Dep, moves: list[Move], numel: int) -> Dep | None:

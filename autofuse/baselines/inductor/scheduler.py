@@ -142,9 +142,10 @@ class Scheduler:
         mine = set(one.buffers)
         wanted = {v for v in self.graph.outputs if v.node in mine}
         for b, needed in self.needs.items():
-            if b not in mine and not mine.isdisjoint(needed):
+            taken = mine.intersection(needed) if b not in mine else ()
+            if taken:
                 reads = {v for n in self.low.body[b].nodes for v in self.graph[n].inputs}
-                wanted |= {v for v in reads if v.node in mine and v.node in needed}
+                wanted |= {v for v in reads if v.node in taken}
         return tuple(sorted(wanted))
 
     def groups(self, bodies: dict[int, FusionPlan]) -> Iterator[FusionGroup]:
@@ -163,12 +164,16 @@ class Scheduler:
             )
 
 
+def _turned(x: Dep, y: Dep) -> bool:
+    """Whether two accesses of a value differ in nothing but the order of their loops."""
+    return x.value == y.value and x != y and not x.token and x.by_stride == y.by_stride
+
+
 def _same_order(a: Loops, b: Loops) -> tuple[Loops, Loops] | None:
     """The two with the loops of a pointwise one permuted so that the largest value they have in
     common is accessed in the same order; None if that cannot be."""
     pairs = [
-        (x, y) for x in (*a.reads, *a.writes) for y in (*b.reads, *b.writes)
-        if x.value == y.value and x != y and not x.token and x.by_stride == y.by_stride
+        (x, y) for x in (*a.reads, *a.writes) for y in (*b.reads, *b.writes) if _turned(x, y)
     ]  # fmt: skip
     if not pairs or (a.is_reduction and b.is_reduction):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -133,9 +134,14 @@ def _fuse(state: PriorityState, queue: Queue, producer: Instr) -> None:
     if consumers:
         queue.pairs.pop(producer.id, None)
         state.drop_if_unread(producer)
-    changed = {p.id: p for c in consumers for p in (*state.producers(c), c)}
-    for item in sorted(changed):
-        queue.update(changed[item])
+    for changed in _around(state, consumers):
+        queue.update(changed)
+
+
+def _around(state: PriorityState, consumers: Iterable[Instr]) -> list[Instr]:
+    """They and what they read, each once, by number."""
+    found = {p.id: p for c in consumers for p in (*state.producers(c), c)}
+    return [found[item] for item in sorted(found)]
 
 
 def _fused(gain: float | None, users: int) -> PriorityRefusal:

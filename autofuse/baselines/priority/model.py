@@ -188,21 +188,23 @@ class Joined:
                 total += self._read(value) - known[value]
         return total
 
+    def _moved(self, at: frozenset[int], renamed: Mapping[int, int]) -> frozenset[int]:
+        """Points of the producer in the fused kernel; its result is where the consumer reads it."""
+        moved = frozenset(renamed[k] for k in at if k != RESULT)
+        return moved | self.at if RESULT in at else moved
+
     def build(self, fresh: Iterable[int]) -> PricedKernel:
         """The fused kernel; `fresh` gives unused point numbers."""
         producer, consumer = self.producer, self.consumer
         copies = emitted_at(consumer.points, self.at)
+        renamed = {k: next(iter(fresh)) for k in producer.points if k != RESULT}
         points = dict(consumer.points)
-        renamed: dict[int, int] = {}
-        for k, (share, emitted) in producer.points.items():
-            if k != RESULT:
-                renamed[k] = new = next(iter(fresh))
-                points[new] = (share * self.share, emitted * copies)
+        for k, new in renamed.items():
+            share, emitted = producer.points[k]
+            points[new] = (share * self.share, emitted * copies)
         reads = {v: at for v, at in consumer.reads.items() if v not in self.values}
         for value, at in producer.reads.items():
-            moved = frozenset(renamed[k] for k in at if k != RESULT)
-            moved = moved | self.at if RESULT in at else moved
-            reads[value] = reads.get(value, frozenset()) | moved
+            reads[value] = reads.get(value, frozenset()) | self._moved(at, renamed)
         used = AT_RESULT.union(*reads.values())
         kept = {k: p for k, p in points.items() if k in used}
         return make_kernel(

@@ -195,7 +195,7 @@ class PriorityState(XlaState):
             elif rolled != b.rolled:
                 launch = self._launch(-1, elements, rolled)
         transposes = a.transposes or b.transposes
-        both = kind in REDUCTIONS and a.kind in REDUCTIONS and b.kind in REDUCTIONS
+        both = {kind, a.kind, b.kind} <= set(REDUCTIONS)
         coalesced = (kind == TRANSPOSE or not transposes) and not both
         return KernelEmitter(
             kind, hero, transposes, a.reduces or b.reduces, rolled, coalesced, launch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from autofuse.graph.types import Graph
+from autofuse.graph.types import Graph, Node
 from autofuse.plan.fusion.partition import is_rematerialisable
 
 _COMMUTES = frozenset(("add", "mul", "max", "min"))
@@ -59,24 +59,30 @@ def _match(
     graph: Graph, node: int, pattern: FusionPattern, bound: Bound
 ) -> Iterator[tuple[frozenset[int], Bound]]:
     if isinstance(pattern, Scalar):
-        if is_rematerialisable(graph, node) or graph[node].op == "constant":
+        if _is_scalar(graph, node):
             yield frozenset(), bound
         return
-    if pattern.name:
-        if bound.get(pattern.name, node) != node:
-            return
-        bound = {**bound, pattern.name: node}
+    if bound.get(pattern.name, node) != node:
+        return
+    bound = {**bound, pattern.name: node} if pattern.name else bound
     if isinstance(pattern, Any):
         yield frozenset(), bound
         return
     found = graph[node]
     if found.op != pattern.op or len(found.inputs) != len(pattern.operands):
         return
-    operands = [v.node for v in found.inputs]
-    orders = [operands, operands[::-1]] if found.op in _COMMUTES else [operands]
-    for order in orders:
+    for order in _orders(found):
         for inner, names in _match_all(graph, order, pattern.operands, bound):
             yield inner | {node}, names
+
+
+def _is_scalar(graph: Graph, node: int) -> bool:
+    return is_rematerialisable(graph, node) or graph[node].op == "constant"
+
+
+def _orders(node: Node) -> list[list[int]]:
+    operands = [v.node for v in node.inputs]
+    return [operands, operands[::-1]] if node.op in _COMMUTES else [operands]
 
 
 def _match_all(

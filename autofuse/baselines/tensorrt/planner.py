@@ -207,6 +207,16 @@ def tensorrt(graph: Graph) -> BaselineResult:
     return state.result(tensorrt)
 
 
+def _elementwise_above(state: Fusing, at: int) -> tuple[set[int], int]:
+    """The chain of elementwise ops of one shape that ends in a node, and what it begins with; -1
+    where that is of another shape."""
+    chain = set[int]()
+    while at in state.home and family(state, at) is Family.ELEMENTWISE:
+        chain.add(at)
+        at = next((p for p in state.operands[at] if same_shape(state, p, at)), -1)
+    return chain, at
+
+
 def _attention(state: Fusing) -> None:
     """Product, scale and mask, softmax, product: one kernel."""
     graph = state.graph
@@ -217,10 +227,8 @@ def _attention(state: Fusing) -> None:
         inside = matches(graph, root, _SOFTMAX)
         if inside is None or not _closed(state, inside, root, last):
             continue
-        chain, at = set(inside), graph[min(inside)].inputs[0].node
-        while at in state.home and family(state, at) is Family.ELEMENTWISE:
-            chain.add(at)
-            at = next((p for p in state.operands[at] if same_shape(state, p, at)), -1)
+        above, at = _elementwise_above(state, graph[min(inside)].inputs[0].node)
+        chain = inside | above
         if at not in state.home or not is_contraction(state, at):
             continue
         if _closed(state, frozenset(chain | {at}), root, last):

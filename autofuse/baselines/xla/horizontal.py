@@ -71,6 +71,11 @@ def _shares_parameter(state: XlaState, instr: Instr, members: Iterable[int]) -> 
     )
 
 
+def _sharing(state: XlaState, producer: Instr, ids: list[int]) -> tuple[str, str] | None:
+    shares = _shares_parameter(state, producer, ids)
+    return ("parameter", "shares an input with another") if shares else None
+
+
 def horizontal_loop_fusion(state: XlaState) -> bool:
     """One run over the entry computation, users first; True when something fused."""
     changed = False
@@ -78,11 +83,7 @@ def horizontal_loop_fusion(state: XlaState) -> bool:
         loops = [p for p in _candidates(state, consumer) if _is_loop(state, p)]
         small = [p for p in loops if _note_member(state, p, consumer, too_large(state, p))]
         ids = [p.id for p in small]
-        free = [
-            p for p in small
-            if _note_member(state, p, consumer, ("parameter", "shares an input with another")
-                            if _shares_parameter(state, p, ids) else None)
-        ]  # fmt: skip
+        free = [p for p in small if _note_member(state, p, consumer, _sharing(state, p, ids))]
         free.sort(key=lambda p: _alike(state, p))
         for run in _runs(state, free):
             changed |= _fuse_run(state, run)

@@ -65,7 +65,7 @@ def instruction_fusion(state: XlaState, may_duplicate: bool) -> bool:
     order = state.post_order()
     position = {item: k for k, item in enumerate(order)}
     kept = _globally_unfusible(state, order) if may_duplicate else {}
-    stack = [item for item in order if item in state.instrs]
+    stack = [*order]
     changed = False
     while stack:
         consumer = state.instrs.get(stack.pop())
@@ -73,11 +73,9 @@ def instruction_fusion(state: XlaState, may_duplicate: bool) -> bool:
             continue
         producers = [p for p in state.producers(consumer) if p.id in position]
         producers.sort(key=lambda p: -position[p.id])
-        for producer in producers:
-            if _fuse(state, producer, consumer, may_duplicate, kept):
-                stack.append(consumer.id)
-                changed = True
-                break
+        if any(_fuse(state, p, consumer, may_duplicate, kept) for p in producers):
+            stack.append(consumer.id)
+            changed = True
     return changed
 
 
@@ -161,6 +159,9 @@ class _Paths:
                 return f"it reads more than it writes and cannot fuse into every user: {why}"
         return None
 
+    def _is_on_path(self, producer: Instr, operand: Instr) -> bool:
+        return operand is producer or self.state.reaches(producer, operand)
+
     def _between(self, producer: Instr, consumer: Instr) -> str | None:
         """Fusible along all paths down to `consumer`, walked without recursion."""
         pending = [consumer]
@@ -173,8 +174,7 @@ class _Paths:
             if key in self._verdicts:
                 continue
             for operand in self.state.producers(at):
-                on_path = operand is producer or self.state.reaches(producer, operand)
-                if not on_path:
+                if not self._is_on_path(producer, operand):
                     continue
                 why = self._edge(operand, at)
                 if why is not None:

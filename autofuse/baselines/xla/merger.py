@@ -109,12 +109,12 @@ def _merge(state: XlaState, producer: Instr) -> bool:
     pairs = [(u, first_refusal(RULES, state, producer, u)) for u in users]
     whole = not_mergeable(state, producer)
     blocked = next((f"{u.id}" for u, refusal in pairs if refusal is not None), None)
+    if whole is None and blocked is not None:
+        whole = "all-or-none", f"the fusion cannot merge into its user %{blocked}"
     for user, refusal in pairs:
-        if refusal is None and whole is None and blocked is not None:
-            refusal = "all-or-none", f"the fusion cannot merge into its user %{blocked}"
         count = f"merged into all {len(users)} users"
         state.note(PASS, producer, user, refusal or whole, ("merge", count))
-    if whole is not None or blocked is not None:
+    if whole is not None:
         return False
     for user in users:
         state.absorb(producer, user)

@@ -119,24 +119,39 @@ def _consecutive(axes: Sequence[int]) -> bool:
     return all(b == a + 1 for a, b in pairwise(axes))
 
 
+# Column reductions of fewer elements in fewer columns are slow.
+_SLOW_COLUMNS = ((32, math.inf), (64, 32), (128, 8), (256, 3))
+
+
 def reduction_kind(shape: Sequence[int], axes: Sequence[int]) -> str:
     """What the fast reduction emitter makes of reducing `axes`: "row", "column", or "" when only
     the elemental emitter can. Axes of one element do not count."""
-    real = [a for a, n in enumerate(shape) if n != 1]
-    extents = [shape[a] for a in real]
-    gone = [k for k, a in enumerate(real) if a in axes]
-    kept = [k for k, a in enumerate(real) if a not in axes]
+    extents, gone, kept = _without_units(shape, axes)
     if not (_consecutive(gone) or _consecutive(kept)):
         return ""
-    if not kept or gone[-1:] == [len(real) - 1]:
+    if not kept or gone[-1:] == [len(extents) - 1]:
         # One row, rows of (kept, reduced), or a batch of rows (reduced, kept, reduced).
-        tail = [k for k in gone if not kept or k > kept[-1]]
-        length = math.prod(extents[k] for k in tail)
+        length = _after(kept, gone, extents)
         return "row" if length >= WARP or WARP % max(length, 1) == 0 else ""
-    reduced = math.prod(extents[k] for k in gone)
-    minor = math.prod(extents[k] for k in kept if not gone or k > gone[-1])
-    slow = reduced < 32 or (reduced < 64 and minor < 32) or (reduced < 128 and minor < 8)
-    return "" if slow or (reduced < 256 and minor < 3) else "column"
+    reduced, minor = math.prod(extents[k] for k in gone), _after(gone, kept, extents)
+    return "" if _is_slow(reduced, minor) else "column"
+
+
+def _is_slow(reduced: int, columns: int) -> bool:
+    return any(reduced < least and columns < fewest for least, fewest in _SLOW_COLUMNS)
+
+
+def _without_units(shape: Sequence[int], axes: Sequence[int]) -> tuple[list[int], ...]:
+    """Extents of the axes of more than one element, and which of those are reduced and kept."""
+    real = [a for a, n in enumerate(shape) if n != 1]
+    gone = [k for k, a in enumerate(real) if a in axes]
+    kept = sorted(set(range(len(real))) - set(gone))
+    return [shape[a] for a in real], gone, kept
+
+
+def _after(some: Sequence[int], others: Sequence[int], extents: Sequence[int]) -> int:
+    """Elements along the others behind the last of some."""
+    return math.prod(extents[k] for k in others if not some or k > some[-1])
 
 
 def _is_bitcast(op: str, call: OpCall) -> bool:

@@ -168,11 +168,8 @@ class XlaState:
 
     # changes
 
-    def absorb(self, producer: Instr, consumer: Instr) -> None:
-        """Put a copy of `producer` into `consumer`, which takes none of its outputs."""
-        self._ancestors = None
-        only = next(iter(producer.nodes)) if len(producer.nodes) == 1 else None
-        fresh = only is not None and self._may_extend(consumer, only)
+    def _read_for(self, producer: Instr, consumer: Instr) -> None:
+        """Give `consumer` the nodes of `producer`, and what they read."""
         consumer.nodes |= producer.nodes
         for value in [v for v in consumer.operands if v.node in producer.nodes]:
             del consumer.operands[value]
@@ -181,6 +178,13 @@ class XlaState:
             if value.node not in consumer.nodes:
                 consumer.operands[value] = None
                 self.readers.setdefault(value, {})[consumer.id] = None
+
+    def absorb(self, producer: Instr, consumer: Instr) -> None:
+        """Put a copy of `producer` into `consumer`, which takes none of its outputs."""
+        self._ancestors = None
+        only = next(iter(producer.nodes)) if len(producer.nodes) == 1 else None
+        fresh = only is not None and self._may_extend(consumer, only)
+        self._read_for(producer, consumer)
         consumer.shared += producer.shared
         consumer.fast += producer.fast
         if fresh and only is not None and consumer.flow is not None:

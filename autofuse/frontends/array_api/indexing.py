@@ -52,16 +52,16 @@ def _apply(x: TracedArray, cuts: list[tuple[int, int, int]]) -> TracedArray:
 
 def _expand(key: tuple[Any, ...], ndim: int) -> list[Any]:
     """The key with Ellipsis and missing trailing axes spelled out, checked."""
-    arrays = [k for k in key if _is_index_array(k)]
-    if len(arrays) > 1 or (arrays and any(isinstance(k, int | np.integer) for k in key)):
+    arrays = sum(map(_is_index_array, key))
+    if arrays > 1 or (arrays and any(isinstance(k, int | np.integer) for k in key)):
         raise TraceError("index with one integer array and slices at a time")
     dots = [i for i, k in enumerate(key) if k is Ellipsis]
     if len(dots) > 1:
         raise TraceError("an index can have only one Ellipsis")
-    used = len([k for k in key if k is not None and k is not Ellipsis])
+    used = len(key) - len(dots) - sum(k is None for k in key)
     if used > ndim:
         raise TraceError(f"{used} indices for an array with {ndim} axes")
-    cut = dots[0] if dots else len(key)
+    cut = (*dots, len(key))[0]
     filler = [slice(None)] * (ndim - used)
     return [*key[:cut], *filler, *key[cut + 1 :]]
 
@@ -96,16 +96,20 @@ def _position(index: int, extent: int) -> int:
     return index % extent
 
 
+def _traced_indices(part: TracedArray, extent: int) -> TracedArray:
+    if not part.dtype.is_signed:
+        return part
+    part = cast(part, DType.I64 if part.dtype == DType.I64 else DType.I32)
+    return where(less(part, 0), add(part, extent), part)
+
+
 def _indices(part: Any, extent: int) -> TracedArray:
     """An index array with negative positions counted from the end."""
     kind = part.dtype if isinstance(part, TracedArray) else np.asarray(part).dtype
-    if kind == DType.BOOL or kind == np.bool_:
+    if kind in (DType.BOOL, np.bool_):
         raise TraceError("a boolean mask makes a data-dependent shape: use where")
     if isinstance(part, TracedArray):
-        if not part.dtype.is_signed:
-            return part
-        part = cast(part, DType.I64 if part.dtype == DType.I64 else DType.I32)
-        return where(less(part, 0), add(part, extent), part)
+        return _traced_indices(part, extent)
     data = np.asarray(part)
     if data.dtype.kind not in "iu":
         raise TraceError(f"indices must be integers, got {data.dtype}")

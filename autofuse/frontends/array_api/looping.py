@@ -47,9 +47,9 @@ def scan(
         if not isinstance(result, tuple) or len(result) != 2:
             raise TraceError("a scan body returns a pair: the new state, the values to stack")
         carried = _carried(init_state, init, result[0])
-        stacked = [as_array(leaf) for leaf in flatten(result[1])]
+        stacked = list(map(as_array, flatten(result[1])))
         rows = [[inner.value_of(a) for a in arrays] for arrays in (carried, stacked)]
-    found = [outer.wrap(value) for value in loop.finish(*rows)]
+    found = list(map(outer.wrap, loop.finish(*rows)))
     return (
         unflatten(init_state, found[: len(init)]),
         unflatten(result[1], found[len(init) :]),

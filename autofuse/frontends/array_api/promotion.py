@@ -47,8 +47,11 @@ def promote(a: DType, b: DType) -> DType:
         return a if a.is_float else b
     if a.is_float:
         return DType.F32 if {a, b} == {DType.F16, DType.BF16} else _wider(a, b)
-    if a.is_signed == b.is_signed:
-        return _wider(a, b)
+    return _wider(a, b) if a.is_signed == b.is_signed else _signed(a, b)
+
+
+def _signed(a: DType, b: DType) -> DType:
+    """The signed integer that holds both a signed and an unsigned one."""
     signed, unsigned = (a, b) if a.is_signed else (b, a)
     if signed.itemsize > unsigned.itemsize:
         return signed

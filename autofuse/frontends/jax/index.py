@@ -66,13 +66,13 @@ def _take(w: GraphWriter, eqn: Any, x: Value, starts: Value, out_shape: Shape) -
     if len(numbers.start_index_map) != 1 or numbers.operand_batching_dims:
         return None
     axis = int(numbers.start_index_map[0])
-    whole = all(a == axis or int(m) == n for a, (m, n) in enumerate(zip(sizes, shape, strict=True)))
-    if tuple(numbers.collapsed_slice_dims) != (axis,) or int(sizes[axis]) != 1 or not whole:
+    row = [1 if a == axis else n for a, n in enumerate(shape)]
+    if tuple(numbers.collapsed_slice_dims) != (axis,) or list(map(int, sizes)) != row:
         return None
     taken = w.op("gather", x, component(w, starts, 0), axis=axis)
     rank = len(w.shape(starts)) - 1
     indexed = iter(range(axis, axis + rank))
-    rest = iter(a for a in range(len(out_shape)) if not axis <= a < axis + rank)
+    rest = iter((*range(axis), *range(axis + rank, len(out_shape))))
     batch = _batch_axes(eqn, len(out_shape))
     perm = [next(indexed) if a in batch else next(rest) for a in range(len(out_shape))]
     return w.transpose(taken, perm)

@@ -116,16 +116,9 @@ class Walker:
                 return CONTROL_RULES[name](self, eqn, live, items)
             if name not in RULES and is_foreign(eqn.primitive):
                 return as_its_library_computes_it(self, eqn, items)
-            pairs = any(isinstance(item, PairArray) for item in items)
-            if name in _PAIRWISE and pairs:
+            if name in _PAIRWISE and _any_pair(items):
                 return self._pairwise(eqn, items)
-            if any(is_complex(v.aval) for v in (*eqn.invars, *eqn.outvars)):
-                if name not in COMPLEX_RULES:
-                    raise FrontendError("is not supported for complex numbers")
-                return _listed(COMPLEX_RULES[name](self.w, eqn, *items))
-            if name not in RULES:
-                raise FrontendError("is not supported")
-            return _listed(RULES[name](self.w, eqn, *items))
+            return _listed(_rule(eqn)(self.w, eqn, *items))
         except GraphError as error:
             if isinstance(error, FrontendError) and error.located:
                 raise
@@ -158,6 +151,21 @@ class Walker:
 
 def _first(items: Item | tuple[Item, ...]) -> Item:
     return _listed(items)[0]
+
+
+def _any_pair(items: Sequence[Item]) -> bool:
+    return any(isinstance(item, PairArray) for item in items)
+
+
+def _rule(eqn: Any) -> PrimitiveRule:
+    name = eqn.primitive.name
+    if any(is_complex(v.aval) for v in (*eqn.invars, *eqn.outvars)):
+        if name not in COMPLEX_RULES:
+            raise FrontendError("is not supported for complex numbers")
+        return COMPLEX_RULES[name]
+    if name not in RULES:
+        raise FrontendError("is not supported")
+    return RULES[name]
 
 
 def _listed(result: Item | Sequence[Item]) -> list[Item]:
@@ -244,31 +252,42 @@ def _while(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) ->
     return UntilLoop(p["cond_jaxpr"], test_items, p["body_jaxpr"], body_items, init).emit(walker)
 
 
+def _compared(test: Any) -> Any:
+    """The lesser and the greater side of a test that is one comparison."""
+    eqns = test.eqns
+    if len(eqns) != 1 or eqns[0].primitive.name not in ("lt", "gt"):
+        return None
+    if eqns[0].outvars != test.outvars:
+        return None
+    return eqns[0].invars if eqns[0].primitive.name == "lt" else eqns[0].invars[::-1]
+
+
 def _trip(
     w: GraphWriter, test: Any, body: Any, test_items: list[Item], init: list[Item], consts: int
 ) -> int | None:
     """How often `carry < bound` holds when the body adds 1 to the carry; None if unclear."""
-    eqns, outs = test.jaxpr.eqns, test.jaxpr.outvars
-    if len(eqns) != 1 or eqns[0].primitive.name not in ("lt", "gt") or eqns[0].outvars != outs:
+    sides = _compared(test.jaxpr)
+    if sides is None:
         return None
-    left, right = eqns[0].invars if eqns[0].primitive.name == "lt" else eqns[0].invars[::-1]
+    left, right = sides
     operands = list(test.jaxpr.invars)
     if hasattr(left, "val") or operands.index(left) < len(test_items):
         return None
     carry = operands.index(left) - len(test_items)
-    start = init[carry]
-    first = w.known_int(start) if isinstance(start, Value) else None
-    last: int | None = None
+    first = _known(w, init[carry])
     if hasattr(right, "val"):
-        last = int(right.val)
+        last: int | None = int(right.val)
     else:
         at = operands.index(right)
         fixed = at < len(test_items) or unchanged(body.jaxpr, consts, at - len(test_items))
-        item = (*test_items, *init)[at]
-        last = w.known_int(item) if fixed and isinstance(item, Value) else None
+        last = _known(w, (*test_items, *init)[at]) if fixed else None
     if first is None or last is None or not counts_up(body.jaxpr, consts, carry):
         return None
     return max(0, last - first)
+
+
+def _known(w: GraphWriter, item: Item) -> int | None:
+    return w.known_int(item) if isinstance(item, Value) else None
 
 
 def _cond(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> list[Item]:

@@ -4,9 +4,10 @@ loop as the one that ends by its flag."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import compress
 from typing import Any, Protocol
 
 import numpy as np
@@ -64,15 +65,14 @@ class ScanLoop:
         moving = [k for k in range(len(self.init)) if self._moves(outer, k)]
         inputs = {k: _state(loop, self.init[k], f"state_{k}") for k in moving}
         results = runner.on(loop.body).closed(self.body, self._arguments(loop, inputs))
-        finals = [self._final(outer, k) for k in range(len(self.init))]
+        finals: list[Item] = [self._final(outer, k) for k in range(len(self.init))]
         rows = results[len(self.init) :]
-        states = [v for k in moving for v in values_of(results[k])]
-        stacks = [v for r, live in zip(rows, self.live, strict=True) if live for v in values_of(r)]
+        states = _values(results[k] for k in moving)
+        stacks = _values(compress(rows, self.live))
         if not states and not stacks:
             return finals + [outer.constant(0, DType.I32)] * len(self.live)
         values = iter(loop.finish(states, stacks))
-        for k in moving:
-            finals[k] = rebuilt_item(results[k], values)
+        finals = _with_results(finals, results, moving, values)
         return finals + self._stacks(outer, rows, values)
 
     def _moves(self, outer: GraphWriter, k: int) -> bool:
@@ -148,20 +148,19 @@ class UntilLoop:
         assert isinstance(go, Value)
         loop = WhileWriter(runner.w, go)
         states = {k: _state(loop, self.init[k], f"state_{k}") for k in moving}
-        inner, carried = runner.on(loop.body), list(self.init)
-        for k, item in enumerate(self.init):
-            carried[k] = states[k] if k in states else each(item, loop.capture)
+        inner = runner.on(loop.body)
+        carried = [
+            states[k] if k in states else each(item, loop.capture)
+            for k, item in enumerate(self.init)
+        ]
         results = inner.closed(self.body, [*captured(loop, self.body.jaxpr, self.consts), *carried])
         for k in moving:
             carried[k] = results[k]
         read = captured(loop, self.test.jaxpr, self.test_consts)
         (again,) = inner.closed(self.test, [*read, *carried])
         assert isinstance(again, Value)
-        values = iter(loop.end(again, [v for k in moving for v in values_of(results[k])]))
-        finals = list(self.init)
-        for k in moving:
-            finals[k] = rebuilt_item(results[k], values)
-        return finals
+        values = iter(loop.end(again, _values(results[k] for k in moving)))
+        return _with_results(self.init, results, moving, values)
 
     def _rests(self, k: int) -> bool:
         return unchanged(self.body.jaxpr, len(self.consts), k)
@@ -209,6 +208,20 @@ def unchanged(body: Any, consts: int, carry: int) -> bool:
     return body.outvars[carry] is body.invars[consts + carry]
 
 
+def _values(items: Iterable[Item]) -> list[Value]:
+    return [v for item in items for v in values_of(item)]
+
+
+def _with_results(
+    init: Sequence[Item], results: Sequence[Item], moving: Sequence[int], values: Iterator[Value]
+) -> list[Item]:
+    """What the loop leaves of those that move, and the others as they were."""
+    finals = list(init)
+    for k in moving:
+        finals[k] = rebuilt_item(results[k], values)
+    return finals
+
+
 def counts_up(body: Any, consts: int, carry: int) -> bool:
     """Whether the body returns an integer carry plus the literal 1."""
     source, result = body.invars[consts + carry], body.outvars[carry]
@@ -216,10 +229,13 @@ def counts_up(body: Any, consts: int, carry: int) -> bool:
         return False
     for eqn in body.eqns:
         if any(v is result for v in eqn.outvars):
-            atoms = eqn.invars
-            one = [a for a in atoms if hasattr(a, "val") and int(a.val) == 1]
-            return eqn.primitive.name == "add" and len(one) == 1 and any(a is source for a in atoms)
+            return bool(eqn.primitive.name == "add") and _is_one_more(eqn.invars, source)
     return False
+
+
+def _is_one_more(terms: Sequence[Any], source: Any) -> bool:
+    ones = [a for a in terms if hasattr(a, "val") and int(a.val) == 1]
+    return len(ones) == 1 and any(a is source for a in terms)
 
 
 def rebuilt_item(like: Item, values: Iterator[Value]) -> Item:

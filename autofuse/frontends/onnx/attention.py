@@ -191,9 +191,7 @@ def _linear_attention(c: OnnxCall) -> tuple[Value, Value]:
         for i, n in ((0, heads), (1, shared), (2, shared))
     )
     steps, batch, _, depth = w.shape(k)
-    begin = c.value(3, kind) if c.has(3) else w.full(
-        0, (batch, shared, depth, w.shape(v)[3]), kind
-    )  # fmt: skip
+    begin = _given_or_zero(c, 3, kind, (batch, shared, depth, w.shape(v)[3]))
     scale = float(c.attr("scale", 0.0)) or 1.0 / math.sqrt(depth)
     rows = [w.mul(q, scale), k, v]
     rows += [_per_head(c, i, kind) for i in (4, 5) if c.has(i)]
@@ -205,7 +203,15 @@ def _linear_attention(c: OnnxCall) -> tuple[Value, Value]:
     state, read = _delta_step(body, state, taken[:3], decay, beta)
     last, outputs = loop.finish([state], [read])
     found = _heads_together(w, w.transpose(outputs, (1, 2, 0, 3)))
-    return w.cast(found, own), w.cast(last, c.dtype(3) if c.has(3) else own)
+    return w.cast(found, own), w.cast(last, _dtype_or(c, 3, own))
+
+
+def _given_or_zero(c: OnnxCall, k: int, kind: DType, shape: Sequence[int]) -> Value:
+    return c.value(k, kind) if c.has(k) else c.w.full(0, shape, kind)
+
+
+def _dtype_or(c: OnnxCall, k: int, usual: DType) -> DType:
+    return c.dtype(k) if c.has(k) else usual
 
 
 def _per_head(c: OnnxCall, k: int, kind: DType) -> Value:

@@ -41,14 +41,19 @@ def shaped(c: OnnxCall, shape: Sequence[int]) -> Value:
     return c.w.reshape(c.value(0), shape)
 
 
+def _with_copies(given: list[int], own: Sequence[int]) -> list[int]:
+    """A shape with the extents that its zeros copy."""
+    if any(n == 0 and k >= len(own) for k, n in enumerate(given)):
+        raise FrontendError(f"shape {given} copies an axis that {list(own)} does not have")
+    return [own[k] if n == 0 else n for k, n in enumerate(given)]
+
+
 def _reshape(c: OnnxCall) -> Value:
     """0 copies an extent (unless `allowzero`), -1 is what is left."""
-    given = [int(n) for n in c["shape"]] if c.version < 5 else list(c.ints(1, "the shape"))
+    given = list(map(int, c["shape"]) if c.version < 5 else c.ints(1, "the shape"))
     own = c.shape(0)
     if not c.attr("allowzero", 0):
-        if any(n == 0 and k >= len(own) for k, n in enumerate(given)):
-            raise FrontendError(f"shape {given} copies an axis that {list(own)} does not have")
-        given = [own[k] if n == 0 else n for k, n in enumerate(given)]
+        given = _with_copies(given, own)
     if given.count(-1) > 1 or min(given, default=0) < -1:
         raise FrontendError(f"{given} is no shape")
     rest = math.prod(n for n in given if n != -1)
@@ -190,14 +195,18 @@ def sliced(w: GraphWriter, x: Value, parts: dict[int, tuple[int, int, int]]) -> 
     return w.reverse(found, turned) if turned else found
 
 
+def _slice_numbers(c: OnnxCall) -> tuple[tuple[int, ...], ...]:
+    """Starts, ends, axes and steps."""
+    if c.version < 10:
+        named = (c.attr(k) or () for k in ("starts", "ends", "axes"))
+        return (*(tuple(map(int, each)) for each in named), ())
+    rest = (c.ints(k, what) if c.has(k) else () for k, what in _OPTIONAL_OF_SLICE)
+    return (c.ints(1, "the starts"), c.ints(2, "the ends"), *rest)
+
+
 def _slice(c: OnnxCall) -> Value:
     rank = len(c.shape(0))
-    if c.version < 10:
-        starts, ends, axes = (tuple(map(int, c.attr(k) or ())) for k in ("starts", "ends", "axes"))
-        steps: tuple[int, ...] = ()
-    else:
-        starts, ends = c.ints(1, "the starts"), c.ints(2, "the ends")
-        axes, steps = (c.ints(k, what) if c.has(k) else () for k, what in _OPTIONAL_OF_SLICE)
+    starts, ends, axes, steps = _slice_numbers(c)
     axes = axes or tuple(range(len(starts)))
     if any(not -rank <= a < rank for a in axes):
         raise FrontendError(f"axes {list(axes)} are out of range for an array of rank {rank}")

@@ -154,9 +154,7 @@ def evaluated(
         return None
     if standard_name(node.domain) or node.op_type not in _BOUNDED:
         return None
-    if max((a.size for a in operands if a is not None), default=0) > MOST_WORKED_OUT:
-        return None
-    if not _small(node, schema, opsets, operands):
+    if _too_large(operands) or not _small(node, schema, opsets, operands):
         return None
     try:
         op = onnx_package("reference.ops").load_op("", node.op_type, opsets[""])
@@ -165,6 +163,14 @@ def evaluated(
             results = op(node, params).run(*operands)
     except DAMAGE:
         return None  # the node's rule says what is wrong with it, or does what the package cannot
+    return _known_arrays(results)
+
+
+def _too_large(operands: Sequence[np.ndarray | None]) -> bool:
+    return max((a.size for a in operands if a is not None), default=0) > MOST_WORKED_OUT
+
+
+def _known_arrays(results: Sequence[Any]) -> list[np.ndarray] | None:
     if not all(isinstance(each, np.ndarray | np.generic) for each in results):
         return None
     arrays = [np.asarray(each) for each in results]

@@ -29,7 +29,7 @@ from autofuse.frontends.onnx.types import Datum, UnknownValueError, Weight
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType, from_numpy
-from autofuse.ops.types import GraphError
+from autofuse.ops.types import GraphError, TensorType
 from autofuse.order import closure
 
 # Run-time inputs whose values may decide shapes: rows of at most so many elements.
@@ -236,6 +236,10 @@ def _output(scope: Scope, said: Proto, datum: Datum) -> Value:
     return value
 
 
+def _may_decide(kind: TensorType) -> bool:
+    return kind.rank <= 1 and kind.size <= _MOST_DECIDING
+
+
 def _deciding(error: UnknownValueError, w: GraphWriter, kept: Mapping[str, int]) -> FrontendError:
     """Which run-time inputs a value that had to be known depends on; where one of them is large,
     or data rather than a size, the model is refused."""
@@ -246,9 +250,8 @@ def _deciding(error: UnknownValueError, w: GraphWriter, kept: Mapping[str, int])
     reached = closure(ends, lambda at: (v.node for v in graph[at].inputs))
     names = [name for name, position in kept.items() if graph.inputs[position] in reached]
     types = [graph[graph.inputs[kept[name]]].types[0] for name in names]
-    small = all(t.rank <= 1 and t.size <= _MOST_DECIDING for t in types)
-    constant = [i for k, i in enumerate(graph.inputs) if k not in kept.values() and i in reached]
-    if not names or not small or constant:
+    constant = set(graph.inputs) - {graph.inputs[position] for position in kept.values()}
+    if not names or not all(map(_may_decide, types)) or constant & reached:
         return FrontendError(str(error), located=True)
     return DecidesShapesError(tuple(names), str(error))
 

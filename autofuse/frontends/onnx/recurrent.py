@@ -44,6 +44,15 @@ _SCALED: dict[str, tuple[Callable[..., Value], tuple[float, ...]]] = {
 }
 
 
+def _ways(c: OnnxCall) -> tuple[bool, ...]:
+    """Of each direction whether it is the reverse one."""
+    direction = str(c.attr("direction", "forward"))
+    ways = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+    if direction not in ways or c.shape(1)[0] != len(ways[direction]):
+        raise FrontendError(f"direction '{direction}' does not fit weights {c.shape(1)}")
+    return ways[direction]
+
+
 def _activations(c: OnnxCall, plain: Sequence[str], directions: int) -> list[list[_Activation]]:
     """Those of each direction; alphas and betas are handed out in order to those that take them.
     `clip` bounds what they are applied to."""
@@ -224,14 +233,9 @@ def _recurrent(layer: _Layer) -> OnnxRule:
         turned = bool(c.attr("layout", 0))
         x = c.value(0, dtype.compute)
         x = w.transpose(x, (1, 0, 2)) if turned else x
-        direction = str(c.attr("direction", "forward"))
-        ways = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
-        if direction not in ways or c.shape(1)[0] != len(ways.get(direction, ())):
-            raise FrontendError(f"direction '{direction}' does not fit weights {c.shape(1)}")
-        functions = _activations(c, layer.activations, len(ways[direction]))
-        found = [
-            _ran(c, layer, x, d, reverse, functions[d]) for d, reverse in enumerate(ways[direction])
-        ]
+        ways = _ways(c)
+        functions = _activations(c, layer.activations, len(ways))
+        found = [_ran(c, layer, x, d, reverse, functions[d]) for d, reverse in enumerate(ways)]
         rows = moves.stack(w, [made for made, _ in found], 1)
         finals = [moves.stack(w, list(each), 0)
                   for each in zip(*(last for _, last in found), strict=True)]  # fmt: skip

@@ -126,6 +126,15 @@ class _Kernel:
 # The operators
 
 
+def _computing(dtype: DType) -> DType:
+    return dtype.compute if dtype.is_float else DType.F32
+
+
+def _made(shape: Sequence[int], axes: Sequence[_Axis]) -> list[int]:
+    counts = {a.axis: a.count for a in axes}
+    return [counts.get(k, n) for k, n in enumerate(shape)]
+
+
 def _resize(c: OnnxCall) -> Value:
     """One axis after another, in the order of the axes."""
     w, own = c.w, c.dtype(0)
@@ -133,14 +142,12 @@ def _resize(c: OnnxCall) -> Value:
     if not axes:
         return c.value(0)
     if 0 in (*c.shape(0), *(a.count for a in axes)):
-        counts = {a.axis: a.count for a in axes}
-        made = [counts.get(k, n) for k, n in enumerate(c.shape(0))]
-        return w.full(0, made, own)
+        return w.full(0, _made(c.shape(0), axes), own)
     way = str(c.attr("coordinate_transformation_mode", "half_pixel"))
     if way not in _PLACES:
         raise FrontendError(f"coordinate_transformation_mode '{way}' is not known")
     mode = str(c.attr("mode", "nearest"))
-    kind = own if mode == "nearest" else own.compute if own.is_float else DType.F32
+    kind = own if mode == "nearest" else _computing(own)
     found = c.value(0, kind)
     for each in axes:
         affordable(each.count)
@@ -180,6 +187,14 @@ def _outside(c: OnnxCall, v: Value, a: _Axis, mask: np.ndarray) -> Value:
     return w.select(w.constant(mask.reshape(around)), w.scalar(number, v), v)
 
 
+def _regions(c: OnnxCall, count: int) -> list[tuple[float, float]]:
+    """Where each axis is cropped, from 0 to 1."""
+    roi = _given(c, 1, "the region") if c.version >= 11 and _crops(c) else None
+    if roi is None:
+        return [(0.0, 1.0)] * count
+    return list(zip(map(float, roi[:count]), map(float, roi[count:]), strict=True))
+
+
 def _axes(c: OnnxCall) -> list[_Axis]:
     """The axes, in order, from sizes or scales, whichever is given."""
     shape = c.shape(0)
@@ -191,17 +206,13 @@ def _axes(c: OnnxCall) -> list[_Axis]:
     sizes = _given(c, 3, "the sizes")
     extents = [shape[a] for a in axes]
     if sizes is not None:
-        counts, factors = _from_sizes(c, extents, [int(n) for n in sizes])
+        counts, factors = _from_sizes(c, extents, list(map(int, sizes)))
     elif scales is not None:
         factors = [float(s) for s in scales]
         counts = [int(s * n) for s, n in zip(factors, extents, strict=True)]
     else:
         raise FrontendError("it says neither scales nor sizes")
-    roi = _given(c, 1, "the region") if c.version >= 11 and _crops(c) else None
-    ends = [(0.0, 1.0)] * len(axes) if roi is None else list(
-        zip(map(float, roi[: len(axes)]), map(float, roi[len(axes) :]), strict=True)
-    )  # fmt: skip
-    numbers = zip(axes, extents, counts, factors, ends, strict=True)
+    numbers = zip(axes, extents, counts, factors, _regions(c, len(axes)), strict=True)
     return [_Axis(a, n, count, factor, *pair) for a, n, count, factor, pair in numbers]
 
 

@@ -138,6 +138,19 @@ class Scope:
                 raise _at(node, error) from error
             self.env.update(zip((n for n in node.output), found, strict=False))
 
+    def _evaluated(
+        self, plain: Proto, schema: Any, operands: Sequence[Datum | None]
+    ) -> list[np.ndarray] | None:
+        """The results of a node of known operands, where the standard's package computes them."""
+        arrays = [each for each in operands if each is None or isinstance(each, np.ndarray)]
+        if len(arrays) < len(operands) or _has_bodies(plain):
+            return None
+        return evaluated(plain, schema, self.opsets, arrays)
+
+    def _known(self, node: Proto, arrays: Sequence[np.ndarray]) -> list[Datum | None]:
+        return [self.held(n, a) if a.size > MOST_KNOWN else a
+                for n, a in zip(node.output, arrays, strict=False)]  # fmt: skip
+
     def _results(self, node: Proto, read: Sequence[bool]) -> list[Datum | None]:
         self.facts.budget.spend()
         domain = standard_name(node.domain)
@@ -147,16 +160,14 @@ class Scope:
             return self._called(local, node, operands)
         if domain not in self.opsets:
             raise FrontendError(f"the model imports no version of domain '{domain}'")
-        if domain == "" and node.op_type == "Constant":
+        if (domain, node.op_type) == ("", "Constant"):
             return [self._constant(node)]
         version = self.opsets[domain]
         schema = schema_of(domain, node.op_type, version)
         plain = self._plain(node)
-        if all(isinstance(each, np.ndarray) or each is None for each in operands):
-            known = None if _has_bodies(plain) else evaluated(plain, schema, self.opsets, operands)  # type: ignore[arg-type]  # all() has just said so
-            if known is not None and len(known) >= len(node.output):
-                return [self.held(n, a) if a.size > MOST_KNOWN else a
-                        for n, a in zip(node.output, known, strict=False)]  # fmt: skip
+        known = self._evaluated(plain, schema, operands)
+        if known is not None and len(known) >= len(node.output):
+            return self._known(node, known)
         since = version if schema is None else schema.since_version
         rule = rule_of(domain, node.op_type, since)
         if rule is None:

@@ -126,17 +126,12 @@ def _dft(c: OnnxCall) -> Value:
     half of the frequencies of real numbers."""
     w, own = c.w, require_float(c.dtype(0))
     x, rank = c.value(0, own.compute), len(c.shape(0))
-    if c.version < 20:
-        axis = int(c.attr("axis", 1))
-    else:
-        axis = c.ints(2, "the axis")[0] if c.has(2) else -2
-    (axis,) = normal_axes(axis, rank)
+    (axis,) = normal_axes(_dft_axis(c), rank)
     if axis == rank - 1:
         raise FrontendError("the axis of real and imaginary parts cannot be transformed")
     inverse, half = bool(c["inverse"]), bool(c["onesided"])
     extent = c.shape(0)[axis]
-    length = 2 * (extent - 1) if inverse and half else extent
-    length = c.ints(1, "the length")[0] if c.has(1) else length
+    length = _dft_length(c, 2 * (extent - 1) if inverse and half else extent)
     if length < 1:
         raise FrontendError("a transform of no elements")
     parts = _split(w, x)
@@ -147,6 +142,16 @@ def _dft(c: OnnxCall) -> Value:
     if inverse:
         found = w.mul(found[0], 1.0 / length), w.mul(found[1], 1.0 / length)
     return w.cast(_joined(w, found, axis), own)
+
+
+def _dft_length(c: OnnxCall, usual: int) -> int:
+    return c.ints(1, "the length")[0] if c.has(1) else usual
+
+
+def _dft_axis(c: OnnxCall) -> int:
+    if c.version < 20:
+        return int(c.attr("axis", 1))
+    return c.ints(2, "the axis")[0] if c.has(2) else -2
 
 
 def _stft(c: OnnxCall) -> Value:

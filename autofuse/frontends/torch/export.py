@@ -97,17 +97,12 @@ def _inputs(w: GraphWriter, exported: Any, constant: bool) -> dict[Any, FxResult
         kind, target = spec.kind.name, spec.target
         if not hasattr(node.meta.get("val"), "layout"):
             continue  # a number or None, which the program has been made for
-        try:
-            type_ = tensor_type(node.meta["val"])
-        except FrontendError as error:
-            raise FrontendError(f"input '{name}': {error}") from None
+        type_ = _input_type(name, node)
         if kind not in _HELD:
             low, high = range_of(next(examples, None), type_.dtype)
             env[node] = w.input(name, type_.shape, type_.dtype, low=low, high=high)
             continue
-        held = exported.state_dict.get(target, exported.constants.get(target))
-        # Weights may be gigabytes, and their values say nothing.
-        values = None if held is None or kind == "PARAMETER" else _array(held)
+        values = _held_values(exported, kind, target)
         if kind == "CONSTANT_TENSOR" and type_.size <= MOST_LITERAL and values is not None:
             env[node] = w.constant(values, type_.dtype)
         else:
@@ -154,6 +149,19 @@ def _array(tensor: Any) -> np.ndarray | None:
     return np.asarray((tensor.float() if narrow else tensor).numpy())
 
 
+def _input_type(name: str, node: Any) -> TensorType:
+    try:
+        return tensor_type(node.meta["val"])
+    except FrontendError as error:
+        raise FrontendError(f"input '{name}': {error}") from None
+
+
+def _held_values(exported: Any, kind: str, target: str) -> np.ndarray | None:
+    held = exported.state_dict.get(target, exported.constants.get(target))
+    # Weights may be gigabytes, and their values say nothing.
+    return None if held is None or kind == "PARAMETER" else _array(held)
+
+
 def _outputs(exported: Any, env: dict[Any, FxResult]) -> list[tuple[str, Value]]:
     """Results of the program first, then what it changes."""
     pytree = torch_module().utils._pytree
@@ -168,14 +176,18 @@ def _outputs(exported: Any, env: dict[Any, FxResult]) -> list[tuple[str, Value]]
             named.append((f"new_{_plain(spec.target)}", node))
     found = []
     for name, node in named:
-        if not hasattr(node, "meta"):
-            if node is not None:
-                raise FrontendError(f"result '{name}' is no tensor")
-            continue
-        value = env[node]
-        assert isinstance(value, Value)
-        found.append((name, value))
+        if _is_tensor(name, node):
+            value = env[node]
+            assert isinstance(value, Value)
+            found.append((name, value))
     return found
+
+
+def _is_tensor(name: str, result: Any) -> bool:
+    """Whether a result is a tensor, and not None."""
+    if not hasattr(result, "meta") and result is not None:
+        raise FrontendError(f"result '{name}' is no tensor")
+    return result is not None
 
 
 # What a command line calls a source

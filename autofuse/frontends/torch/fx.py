@@ -151,10 +151,12 @@ def _write(w: GraphWriter, asked: _Asked, operands: Sequence[Value]) -> tuple[Va
     made = RULES[asked.overload](TorchCall(w, given, tensors, asked.results))
     found = (made,) if isinstance(made, Value) else tuple(made)
     for value, wanted in zip(found, asked.results, strict=True):
-        if value is not None and wanted is not None and w.type_of(value) != wanted:
-            raise FrontendError(f"its rule gives {w.type_of(value)}, torch {wanted}")
-        if value is None and wanted is not None:
+        if wanted is None:
+            continue
+        if value is None:
             raise FrontendError("its rule does not give all of its results")
+        if w.type_of(value) != wanted:
+            raise FrontendError(f"its rule gives {w.type_of(value)}, torch {wanted}")
     return found
 
 

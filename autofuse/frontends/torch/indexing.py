@@ -128,6 +128,10 @@ def _index_put(c: TorchCall) -> Value:
     return _written(w, x, places, values, "scatter_add" if c["accumulate"] else "scatter")
 
 
+def _ones(shape: Shape) -> Shape:
+    return (1,) * len(shape)
+
+
 def _masked_put(c: TorchCall, x: Value, indices: Sequence[Value | None], values: Value) -> Value:
     """Where one mask says so, along its axes; as many values as it picks, or one for all."""
     w, shape = c.w, c.w.shape(x)
@@ -144,10 +148,10 @@ def _masked_put(c: TorchCall, x: Value, indices: Sequence[Value | None], values:
         return x
     values = w.spread(values, (*before, count, *after))
     if count == 1:
-        values = w.reshape(values, (*before, *(1 for _ in picked), *after))
+        values = w.reshape(values, (*before, *_ones(picked), *after))
     else:
         values = w.reshape(_in_turn(w, values, mask, axis), shape)
-    around = w.reshape(mask, (*(1 for _ in before), *picked, *(1 for _ in after)))
+    around = w.reshape(mask, (*_ones(before), *picked, *_ones(after)))
     values = w.spread(values, shape)
     written = elementwise("add")(w, x, values) if c["accumulate"] else values
     return w.select(w.spread(around, shape), written, x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -193,19 +194,25 @@ def _storage(w: GraphWriter, x: Value, strides: Shape) -> Value:
     return w.reshape(w.transpose(x, order), (-1,))
 
 
+def _offset_from(given: Any, own: int) -> int:
+    """How far behind the first element of a tensor with an offset of its own a view begins."""
+    if given is None:
+        return 0
+    if own:
+        raise FrontendError("a view of the storage of a part of a tensor is not supported")
+    return int(given)
+
+
 def _as_strided(c: TorchCall) -> Value:
     """A view of the storage of a tensor that fills it from the front."""
     w, x, known = c.w, c.value("self"), c.tensors["self"]
     size, strides = (tuple(map(int, c[name])) for name in ("size", "stride"))
-    given = c["storage_offset"]
-    offset = (known.offset if given is None else int(given)) - known.offset
-    if known.offset and given is not None:
-        raise FrontendError("a view of the storage of a part of a tensor is not supported")
+    offset = _offset_from(c["storage_offset"], known.offset)
     if 0 in size:
         return w.full(0, size, c.out.dtype)
     flat = _storage(w, x, known.strides)
-    whole = _dense_order(size, strides)
-    if whole is not None and offset == 0 and math.prod(size) == w.shape(flat)[0]:
+    whole = None if offset else _dense_order(size, strides)
+    if whole is not None and math.prod(size) == w.shape(flat)[0]:
         laid = w.reshape(flat, [size[a] for a in whole])
         return w.transpose(laid, _inverse(whole))
     at = w.full(offset, size, I32)

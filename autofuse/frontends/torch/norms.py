@@ -84,6 +84,11 @@ def _with_running_statistics(c: TorchCall, x: Value) -> Value:
     return c.w.cast(found, c.out.dtype)
 
 
+def _scaled(w: GraphWriter, x: Value, scale: Value | None, bias: Value | None) -> Value:
+    x = x if scale is None else w.mul(x, scale)
+    return x if bias is None else w.add(x, bias)
+
+
 def _batch_norm_training(c: TorchCall) -> tuple[Value | None, ...]:
     """With the batch's own statistics, which come out."""
     w, x = c.w, c.value("input", c.out.dtype.compute)
@@ -98,10 +103,9 @@ def _batch_norm_training(c: TorchCall) -> tuple[Value | None, ...]:
         raise FrontendError("statistics of no elements are not supported")
     mean, inverse = _moments(w, x, axes, float(c["eps"]))
     found = composites.layer_norm(w, x, eps=float(c["eps"]), axes=axes)
-    around = (1, -1, *(1 for _ in shape[2:]))
+    around = (1, -1, *[1] * len(shape[2:]))
     scale, bias = (_parameter(c, name, around, w.dtype(x)) for name in ("weight", "bias"))
-    found = found if scale is None else w.mul(found, scale)
-    found = found if bias is None else w.add(found, bias)
+    found = _scaled(w, found, scale, bias)
     rest = (_shaped(w, v, t) for v, t in zip((mean, inverse), c.results[1:], strict=True))
     return (w.cast(found, c.out.dtype), *rest)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from autofuse.graph.composites.layers import dot
 from autofuse.graph.types import Value
@@ -27,14 +28,14 @@ def einsum(w: GraphWriter, equation: str, values: Sequence[Value]) -> Value:
     left = [_plain(w, v, names, sizes) for v, names in zip(values, terms, strict=True)]
     while len(left) > 1:
         first, second, *rest = left
-        needed = {name for each in rest for name in each.names} | set(result)
+        needed = set(result).union(*(each.names for each in rest))
         left = [_met(w, _summed(w, first, needed | set(second.names)),
                      _summed(w, second, needed | set(first.names)), needed), *rest]  # fmt: skip
     (found,) = left
     found = _summed(w, found, set(result))
-    order = [found.names.index(name) for name in result if name in found.names]
-    moved = w.transpose(found.value, order)
-    kept = [sizes[name] if name in found.names else 1 for name in result]
+    own = [name for name in result if name in found.names]
+    moved = w.transpose(found.value, list(map(found.names.index, own)))
+    kept = [sizes[name] if name in own else 1 for name in result]
     return w.spread(w.reshape(moved, kept), [sizes[name] for name in result])
 
 
@@ -46,9 +47,8 @@ def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[tuple[str, ...]],
     if len(parts) != len(ranks):
         raise GraphError(f"equation '{equation}' has {len(parts)} terms, not {len(ranks)}")
     terms = [_term(part, rank) for part, rank in zip(parts, ranks, strict=True)]
-    flat = [name for names in terms for name in names]
-    widest = max((n for n in flat if n.startswith(".")), key=lambda n: int(n[1:]), default="")
-    dots = [f".{k}" for k in range(int(widest[1:]), -1, -1)] if widest else []
+    flat = [*chain(*terms)]
+    dots = _dots(flat)
     if arrow:
         result = _spelled(right, dots)
     else:
@@ -83,6 +83,12 @@ def _sizes(
     return sizes
 
 
+def _dots(names: Sequence[str]) -> list[str]:
+    """The axes of the widest ellipsis."""
+    widest = max((int(n[1:]) for n in names if n.startswith(".")), default=-1)
+    return [f".{k}" for k in range(widest, -1, -1)]
+
+
 def _plain(w: GraphWriter, v: Value, names: tuple[str, ...], sizes: dict[str, int]) -> _Named:
     """Without axes of extent 1 that are longer elsewhere, and with diagonals for repeated names."""
     kept = [k for k, n in enumerate(w.shape(v)) if n == sizes[names[k]]]
@@ -90,15 +96,20 @@ def _plain(w: GraphWriter, v: Value, names: tuple[str, ...], sizes: dict[str, in
     names = tuple(names[k] for k in kept)
     while len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        first, second = [k for k, name in enumerate(names) if name == twice][:2]
-        rest = [k for k in range(len(names)) if k not in (first, second)]
-        moved = w.transpose(v, [first, second, *rest])
-        n, shape = sizes[twice], w.shape(moved)[2:]
-        flat = w.reshape(moved, (n * n, *shape))
-        zeros = [0] * len(shape)
-        v = w.slice(flat, [0, *zeros], [n * n, *shape], [n + 1, *(1 for _ in shape)])
-        names = (twice, *(names[k] for k in rest))
+        first = names.index(twice)
+        second = names.index(twice, first + 1)
+        v = _diagonal(w, v, first, second)
+        names = (twice, *(name for k, name in enumerate(names) if k not in (first, second)))
     return _Named(v, names)
+
+
+def _diagonal(w: GraphWriter, v: Value, first: int, second: int) -> Value:
+    """Of two axes of one extent, as the first axis."""
+    rest = [k for k in range(len(w.shape(v))) if k not in (first, second)]
+    moved = w.transpose(v, [first, second, *rest])
+    n, *shape = w.shape(moved)[1:]
+    flat, zeros, ones = w.reshape(moved, (n * n, *shape)), [0] * len(shape), [1] * len(shape)
+    return w.slice(flat, [0, *zeros], [n * n, *shape], [n + 1, *ones])
 
 
 def _summed(w: GraphWriter, x: _Named, needed: set[str]) -> _Named:

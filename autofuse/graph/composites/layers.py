@@ -237,7 +237,7 @@ def matmul(w: GraphWriter, x: Value, y: Value) -> Value:
     tx, ty = w.type_of(x), w.type_of(y)
     if not tx.rank or not ty.rank:
         raise GraphError("matmul takes arrays of rank 1 or more")
-    if tx.shape[-1] != ty.shape[-2 if ty.rank > 1 else 0]:
+    if tx.shape[-1] != ty.shape[-2:][0]:  # of a vector its only axis
         raise GraphError(f"matmul of {tx} and {ty}: inner extents differ")
     batch = broadcast_shapes(tx.shape[:-2], ty.shape[:-2])
     # A lone matrix or vector on the right needs no copy: the free axes of x are the batch.

@@ -120,6 +120,15 @@ class _Tap:
     weight: Value | None
 
 
+def _tapped(w: GraphWriter, image: Value, combination: Sequence[_Tap]) -> Value:
+    """The elements at one tap of each axis, by their weights."""
+    part = taken_flat(w, image, [tap.place for tap in combination])
+    for tap in combination:
+        if tap.weight is not None:
+            part = w.mul(part, _beside_features(w, w.cast(tap.weight, w.dtype(part))))
+    return part
+
+
 def sample_at(w: GraphWriter, image: Value, at: Sequence[Value], how: Resampling) -> Value:
     """[batch, feature, made...]: `image` [batch, feature, spatial...] at places `at`, [batch,
     made...] for each spatial axis, counted in elements (PyTorch's grid_sample).
@@ -131,10 +140,7 @@ def sample_at(w: GraphWriter, image: Value, at: Sequence[Value], how: Resampling
     taps = [_axis_taps(w, x, n, how) for x, n in zip(at, spatial, strict=True)]
     total: Value | None = None
     for combination in product(*taps):
-        weights = [tap.weight for tap in combination if tap.weight is not None]
-        part = taken_flat(w, image, [tap.place for tap in combination])
-        for weight in weights:
-            part = w.mul(part, _beside_features(w, w.cast(weight, w.dtype(part))))
+        part = _tapped(w, image, combination)
         total = part if total is None else w.add(total, part)
     assert total is not None
     return total

@@ -49,6 +49,17 @@ def scattered(
     return w.op(op, v, at, updates, axes=axes, batch=batch, drop=True)
 
 
+def _along_last(
+    w: GraphWriter, op: str, v: Value, at: Value, updates: Value, order: tuple[int, ...]
+) -> Value:
+    """Written along the last axis of an order, for each place along the others."""
+    moved, where, parts = (w.transpose(each, order) for each in (v, at, updates))
+    where, parts = (w.reshape(each, (*w.shape(each), 1)) for each in (where, parts))
+    lead = len(order) - 1
+    found = scattered(w, op, moved, where, parts, (lead,), lead)
+    return w.transpose(found, sorted(range(len(order)), key=order.__getitem__))
+
+
 def scatter_along(w: GraphWriter, op: str, v: Value, at: Value, updates: Value, axis: int) -> Value:
     """Each of `updates` written (by a scatter op) at its place `at` (i32, of the same shape) along
     one axis of `v`, whose other axes are as long or longer."""
@@ -58,16 +69,11 @@ def scatter_along(w: GraphWriter, op: str, v: Value, at: Value, updates: Value, 
     if whole and places[axis] == 1:
         return _one_each(w, op, v, at, updates, axis)
     if whole:
-        order = (*others, axis)
-        moved, where, parts = (w.transpose(each, order) for each in (v, at, updates))
-        where, parts = (w.reshape(each, (*w.shape(each), 1)) for each in (where, parts))
-        lead = len(others)
-        found = scattered(w, op, moved, where, parts, (lead,), lead)
-        return w.transpose(found, sorted(range(len(order)), key=order.__getitem__))
+        return _along_last(w, op, v, at, updates, (*others, axis))
     count, every = math.prod(places), tuple(range(len(shape)))
     columns = [at if a == axis else w.iota(places, DType.I32, a) for a in every]
     where = w.concat([w.reshape(each, (count, 1)) for each in columns], 1)
-    parts = w.reshape(updates, (count, *(1 for _ in every)))
+    parts = w.reshape(updates, (count, *[1] * len(every)))
     return scattered(w, op, v, where, parts, every, 0)
 
 

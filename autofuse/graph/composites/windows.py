@@ -39,17 +39,21 @@ def per_axis(value: PerAxis, count: int, what: str) -> tuple[int, ...]:
     return tuple(int(n) for n in found)
 
 
+def _named_padding(padding: str, axes: Sequence[Sliding]) -> tuple[tuple[int, int], ...]:
+    if padding.lower() == "valid":
+        return ((0, 0),) * len(axes)
+    same = tuple(map(_same, axes))
+    if padding.lower() == "same":
+        return same
+    if padding.lower() == "same_lower":
+        return tuple((high, low) for low, high in same)
+    raise GraphError(f"padding '{padding}' is neither numbers nor 'valid' nor 'same'")
+
+
 def padding_of(padding: Padding, axes: Sequence[Sliding]) -> tuple[tuple[int, int], ...]:
     """(low, high) for each of `axes`, which have no padding yet."""
     if isinstance(padding, str):
-        if padding.lower() == "valid":
-            return ((0, 0),) * len(axes)
-        same = tuple(map(_same, axes))
-        if padding.lower() == "same":
-            return same
-        if padding.lower() == "same_lower":
-            return tuple((high, low) for low, high in same)
-        raise GraphError(f"padding '{padding}' is neither numbers nor 'valid' nor 'same'")
+        return _named_padding(padding, axes)
     each = [padding] * len(axes) if isinstance(padding, int) else list(padding)
     ends = [tuple(n) if isinstance(n, Sequence) else (n, n) for n in each]
     if len(ends) != len(axes) or any(len(pair) != 2 for pair in ends):
@@ -125,6 +129,11 @@ def _regrouped(w: GraphWriter, v: Value, source: int, target: int, count: int) -
     return w.reshape(moved, (*wide[:target], wide[target] * wide[target + 1], *wide[target + 2 :]))
 
 
+def _ends_of_grad(axis: Sliding) -> tuple[int, int]:
+    low = axis.reach - 1 - axis.low
+    return low, axis.spread + axis.reach - 1 - ((axis.count - 1) * axis.stride + 1) - low
+
+
 def conv_input_grad(
     w: GraphWriter, g: Value, kernel: Value, shape: Sequence[int], attrs: Mapping[str, Any]
 ) -> Value:
@@ -136,14 +145,10 @@ def conv_input_grad(
     if split > 1:
         kernel = _regrouped(w, kernel, rhs[0], rhs[1], split)
     axes = _axes_of(attrs, [shape[a] for a in lhs[2:]], [w.shape(kernel)[a] for a in rhs[2:]])
-    low = [axis.reach - 1 - axis.low for axis in axes]
-    high = [
-        axis.spread + axis.reach - 1 - ((axis.count - 1) * axis.stride + 1) - before
-        for axis, before in zip(axes, low, strict=True)
-    ]
+    ends = [_ends_of_grad(axis) for axis in axes]
     found = conv(
         w, g, w.reverse(kernel, rhs[2:]), [a.base_dilation for a in axes],
-        list(zip(low, high, strict=True)), [a.window_dilation for a in axes], split,
+        ends, [a.window_dilation for a in axes], split,
         image_dilation=[a.stride for a in axes], layout=(out, _swapped(rhs), lhs),
     )  # fmt: skip
     return _regrouped(w, found, lhs[1], lhs[0], batch_groups) if batch_groups > 1 else found

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import gcd
 
 import numpy as np
@@ -152,10 +153,8 @@ class _Narrowing:
         if not asked and node.op != "input":
             return
         wanted: Wanted = (None,) * node.types[0].rank
-        if asked and len({t.shape for t in node.types}) == 1:
-            wanted = asked[0]
-            for other in asked[1:]:
-                wanted = _both(wanted, other)
+        if asked and _one_shape(node):
+            wanted = reduce(_both, asked)
         wanted, reads = self._possible(i, wanted)
         for k, type_ in enumerate(node.types):
             whole: Wanted = (None,) * type_.rank
@@ -226,6 +225,10 @@ class _Narrowing:
     def _add(self, node: Node) -> int:
         self.nodes.append(node)
         return len(self.nodes) - 1
+
+
+def _one_shape(node: Node) -> bool:
+    return len({t.shape for t in node.types}) == 1
 
 
 def _both(one: Wanted, other: Wanted) -> Wanted:

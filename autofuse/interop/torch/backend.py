@@ -172,7 +172,7 @@ class TorchCompiler:
         for island in found.islands:
             piece = piece_of_island(gm, island, fixed, places)
             if isinstance(piece, str):
-                left += [(op_name(node), piece) for node in island.nodes]
+                left += _left(island, piece)
             else:
                 pieces[island] = piece
         if self.options.max_autotune:
@@ -183,10 +183,10 @@ class TorchCompiler:
         for island, piece in pieces.items():
             report = plan(island, piece, calls)
             if isinstance(report, str):
-                left += [(op_name(node), report) for node in island.nodes]
+                left += _left(island, report)
             else:
                 told.append(report)
-        nodes = sum(node.op == "call_function" for node in gm.graph.nodes)
+        nodes = [node.op for node in gm.graph.nodes].count("call_function")
         made: Callable[..., Any] = joined(gm, found, calls, fixed).forward
         return made, GraphReport(name, nodes, tuple(told), left_reports(left))
 
@@ -258,6 +258,11 @@ class Sized:
             self._made[key] = found
             _tell(report)
         return found(*args)
+
+
+def _left(island: Island, why: str) -> list[tuple[str, str]]:
+    """The ops of an island that stays with PyTorch, each with the reason."""
+    return [(op_name(node), why) for node in island.nodes]
 
 
 def _attach(gm: GraphModule) -> None:

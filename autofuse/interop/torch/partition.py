@@ -142,6 +142,18 @@ def _nbytes(node: Node) -> int:
     return length * int(value.element_size())
 
 
+def _counted(counter: Any, node: Node) -> float:
+    values = [_value(a) for a in node.args]
+    kwargs = {k: _value(a) for k, a in node.kwargs.items()}
+    return float(counter(*values, **kwargs, out_val=node.meta["val"]))
+
+
+def _most_elements(node: Node) -> float:
+    """Of what it reads and makes."""
+    tensors = [n.meta.get("val") for n in (*node.all_input_nodes, node)]
+    return float(max((prod(t.shape) for t in tensors if hasattr(t, "shape")), default=0))
+
+
 def _again_us(node: Node, peaks: Calibration) -> float | None:
     """Microseconds to compute a node again in a kernel that has its operands; None for random
     numbers, which would be others."""
@@ -152,16 +164,12 @@ def _again_us(node: Node, peaks: Calibration) -> float | None:
         return None
     if node.target is operator.getitem or getattr(node.target, "is_view", False):
         return 0.0
-    tensors = [n.meta.get("val") for n in (*node.all_input_nodes, node)]
-    numels = [prod(t.shape) for t in tensors if hasattr(t, "shape")]
     counter = flop_registry.get(getattr(node.target, "overloadpacket", None))
     if counter is not None:
-        values = [_value(a) for a in node.args]
-        kwargs = {k: _value(a) for k, a in node.kwargs.items()}
-        count = float(counter(*values, **kwargs, out_val=node.meta["val"]))
         # It is a kernel more, where others are part of one.
+        count = _counted(counter, node)
         return peaks.launch_us + count / (1e3 * (peaks.library or peaks.contraction))
-    most = float(max(numels, default=0))
+    most = _most_elements(node)
     is_dear = any(word in name for word in _DEAR_OPS)
     return _DEAR * most / (1e3 * peaks.special) if is_dear else most / (1e3 * peaks.cheap)
 

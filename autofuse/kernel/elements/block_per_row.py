@@ -115,6 +115,15 @@ class BlockPerRow:
         for sym, extent in reversed(loops):
             self.e.close("serial", sym, ix.lit(extent))
 
+    def _each_total(self, value: Value, scratch: str) -> None:
+        """Totals of local positions, one after another."""
+        local = self._local(value)
+        loops = [(self.e.open("k", extent), extent) for extent in local]
+        at = tuple(sym for sym, _ in loops)
+        self.e.store(scratch, ix.linearize(at, local), self._total(value, at))
+        for sym, extent in reversed(loops):
+            self.e.close("serial", sym, ix.lit(extent))
+
     def _reduce(self, value: Value) -> None:
         """Totals of the row in a register, or one per remaining local position in scratch."""
         node, call = self.graph[value.node], self.graph.call(value.node)
@@ -132,11 +141,7 @@ class BlockPerRow:
         if terms <= FEW and local[-1] >= SHORT:
             self._few_terms(value, scratch)
         elif self._ends_reduced(value):
-            loops = [(self.e.open("k", extent), extent) for extent in local]
-            at = tuple(sym for sym, _ in loops)
-            self.e.store(scratch, ix.linearize(at, local), self._total(value, at))
-            for sym, extent in reversed(loops):
-                self.e.close("serial", sym, ix.lit(extent))
+            self._each_total(value, scratch)
         else:
             self._keep(value, scratch, ix.lit(0))
         self.frame.sources[value] = self._array(value, scratch, ix.lit(0))

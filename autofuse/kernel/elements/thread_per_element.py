@@ -162,6 +162,11 @@ class ThreadPerElement:
             final = {at: self.e.bind(sym) for at, sym in registers.items()}
             self.frame.sources[Value(n, k)] = self._register_source(self.carries[n, k], final)
 
+    def _assign(self, state: Sequence[Mapping[Index, Sym]], now: Sequence[Registers]) -> None:
+        for registers, values in zip(state, now, strict=True):
+            for at, sym in registers.items():
+                self.e.assign(sym, values[at])
+
     def _while(self, n: int) -> None:
         """The loop of this item, which ends when its flags are false. Iterations change nothing
         where they are, so that lanes may go on together."""
@@ -180,9 +185,7 @@ class ThreadPerElement:
             number = self._trip_number(turn, copy, turns * self.unroll)
             inside = ix.ilt(number, ix.lit(most)) if copy else Lit(True, DType.BOOL)
             now = self._kept(n, inside, now, self._trip(n, number, now))
-        for registers, values in zip(state, now, strict=True):
-            for at, sym in registers.items():
-                self.e.assign(sym, values[at])
+        self._assign(state, now)
         if not single:
             more = ix.ilt(ix.iadd(turn, ix.lit(1)), ix.lit(turns))
             self.e.assign(on, ix.iand(more, _any(list(now[0].values()))))

@@ -6,7 +6,8 @@ at a source; everything between is computed where it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from autofuse.graph.types import Graph, Value
@@ -16,7 +17,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.pull import Index
 from autofuse.ops.reduction import reduced_axes
 from autofuse.ops.scalar import Expr, Lit, Load, Sym
-from autofuse.ops.spec import Family
+from autofuse.ops.spec import Family, Fold
 from autofuse.ops.terms import FoldOver
 from autofuse.ops.types import OpCall
 from autofuse.ops.updates import window_start
@@ -184,6 +185,12 @@ class Frame:
             before = (self.pull(Value(node), earlier),)
         return fold.finish(call, fold.combine(before, fold.lift(call, element, at)))
 
+    def _unrolled(self, fold: Fold, call: OpCall, elements: Iterable[tuple[Expr, Expr]]) -> Expr:
+        accs = fold.init(call)
+        for element in elements:
+            accs = tuple(self.e.let(a) for a in fold.combine(accs, fold.lift(call, *element)))
+        return fold.finish(call, accs)
+
     def accumulate(
         self,
         node: int,
@@ -194,16 +201,10 @@ class Frame:
         """Fold elements over `extents` one after another, unrolled when there are few."""
         fold = self.graph[node].spec.fold
         assert fold is not None
-        total = 1
-        for extent in extents:
-            total *= extent
+        total = math.prod(extents)
         if total <= UNROLLED:
-            accs = fold.init(call)
-            for flat in range(total):
-                at = ix.delinearize(ix.lit(flat), extents)
-                lifted = fold.lift(call, *element(at)) if extents else fold.lift(call, *element(()))
-                accs = tuple(self.e.let(a) for a in fold.combine(accs, lifted))
-            return fold.finish(call, accs)
+            places = [ix.delinearize(ix.lit(k), extents) if extents else () for k in range(total)]
+            return self._unrolled(fold, call, map(element, places))
         registers = tuple(self.e.variable(init) for init in fold.init(call))
         loops = [(self.e.open("k", extent), extent) for extent in extents]
         lifted = fold.lift(call, *element(tuple(sym for sym, _ in loops)))

@@ -93,19 +93,17 @@ def value_range(expr: Expr, known: Mapping[str, Range]) -> Range | None:
         case Call(fn="cast", args=(source,)):
             return CASTS.get(source.dtype) if source.dtype is not I64 else None
         case Call(fn="select", args=(_, a, b)):
-            ranges = value_range(a, known), value_range(b, known)
-            return None if None in ranges else _hull(ranges)  # type: ignore[arg-type]  # none is None
+            return _hull(value_range(a, known), value_range(b, known))
+        case Call(fn="min" | "max", args=(a, b)):
+            return _clamped(expr.fn, value_range(a, known), value_range(b, known))
         case Call(fn=fn, args=(a, b)):
             first, second = value_range(a, known), value_range(b, known)
-            if fn in ("min", "max"):
-                return _clamped(fn, first, second)
-            if first is not None and second is not None:
-                return _combined(fn, first, second)
+            return None if first is None or second is None else _combined(fn, first, second)
     return None
 
 
-def _hull(ranges: tuple[Range, ...]) -> Range:
-    return min(r[0] for r in ranges), max(r[1] for r in ranges)
+def _hull(a: Range | None, b: Range | None) -> Range | None:
+    return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
 
 
 def _clamped(fn: str, a: Range | None, b: Range | None) -> Range | None:

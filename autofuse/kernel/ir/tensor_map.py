@@ -61,9 +61,13 @@ class TensorMap:
             return "lines of a box longer than what is exchanged"
         if self.box[0] * self.dtype.itemsize % ALIGNED or self.offset % ALIGNED:
             return "no whole pieces of 16 bytes"
+        wrong = self._wrong_stride()
+        return "" if wrong is None else f"a stride of {wrong} bytes"
+
+    def _wrong_stride(self) -> int | None:
         before = ALIGNED
         for stride in self.strides:
             if stride <= 0 or stride % before or stride >= MOST_STRIDE:
-                return f"a stride of {stride} bytes"
+                return stride
             before = stride
-        return ""
+        return None

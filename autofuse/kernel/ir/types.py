@@ -279,6 +279,14 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
             yield from statements(stmt.body)
 
 
+def has_loop(body: tuple[Stmt, ...]) -> bool:
+    return any(isinstance(s, Loop) for s in body)
+
+
+def only_lets(body: tuple[Stmt, ...]) -> bool:
+    return all(isinstance(s, Let) for s in body)
+
+
 def expressions(stmt: Stmt) -> tuple[Expr, ...]:
     """The expressions a statement evaluates itself, loop bodies excluded."""
     found: tuple[Expr, ...] = plan_of(stmt).expressions(stmt)

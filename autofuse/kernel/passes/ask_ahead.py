@@ -94,6 +94,11 @@ def _work(loop: Loop) -> float:
     return cost - JOIN * len(loop.folds)
 
 
+def _moves(start: Expr, row: Sym) -> bool:
+    """Whether the next row is somewhere else, and it is known where."""
+    return mentions(start, {row.name}) and not has_load(start) and _known(start, row)
+
+
 def _runs(grid: Loop, passes: list[Loop], params: dict[str, Param]) -> Iterator[_Run]:
     """What the next row has where this one has what its passes read and write."""
     registers = {s.sym.name for s in statements(grid.body) if isinstance(s, Var)}
@@ -105,10 +110,8 @@ def _runs(grid: Loop, passes: list[Loop], params: dict[str, Param]) -> Iterator[
         inside = known.inner()
         for stmt in loop.body:
             for buffer, index in _places(stmt):
-                full = inside.settled(index)
-                start = ix.isub(full, loop.var)
-                moves = mentions(start, {grid.var.name}) and not has_load(start)
-                if buffer not in params or not moves or not _known(start, grid.var):
+                start = ix.isub(inside.settled(index), loop.var)
+                if buffer not in params or not _moves(start, grid.var):
                     continue
                 written = params[buffer].role == "out"
                 size = params[buffer].dtype.itemsize

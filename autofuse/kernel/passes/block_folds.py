@@ -24,7 +24,7 @@ from autofuse.kernel.ir.types import (
     Stmt,
     Store,
     expressions,
-    statements,
+    has_loop,
     substitute,
     substitute_stmt,
 )
@@ -62,12 +62,14 @@ def _block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 
 def _wanted(loop: Loop) -> bool:
     floats = [f for f in loop.folds if f.target.dtype.is_float]
-    if not floats or any(isinstance(s, Loop) for s in statements(loop.body)):
+    if not floats or has_loop(loop.body):
         return False
     most = _most(loop)
+    if most is None:
+        return False
     if any(f.operator in ("max", "min") for f in floats):
-        return most is not None and most >= NARROW
-    long = most is not None and most >= ROUNDS * _width(loop, most)
+        return most >= NARROW
+    long = most >= ROUNDS * _width(loop, most)
     return long and len(loop.folds) <= SUMS and not _busy(loop)
 
 

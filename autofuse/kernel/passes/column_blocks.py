@@ -19,9 +19,12 @@ from autofuse.kernel.ir.types import (
     Let,
     Loop,
     LoopKind,
+    Stmt,
     Var,
     expressions,
+    has_loop,
     map_exprs,
+    only_lets,
 )
 from autofuse.kernel.passes.split_rows import chunk_of, parts_of
 from autofuse.ops import index as ix
@@ -46,7 +49,7 @@ def _segment(grid: Loop, own: Settings) -> Loop:
     if grid.kind is not LoopKind.GRID or not isinstance(grid.extent, Lit) or len(loops) != 1:
         return grid
     lane = loops[0]
-    plain = all(isinstance(s, Let) for s in grid.body if s is not lane)
+    plain = only_lets(tuple(s for s in grid.body if s is not lane))
     if (
         lane.kind is not LoopKind.LANE
         or lane.folds
@@ -68,15 +71,13 @@ def _flat(loop: Loop) -> Loop | None:
     """Nested serial loops as one over all rows; None for anything else."""
     if loop.kind is not LoopKind.SERIAL or not isinstance(loop.extent, Lit):
         return None
-    loops = [s for s in loop.body if isinstance(s, Loop)]
-    if not loops:
+    if not has_loop(loop.body):
         return loop
-    if len(loops) > 1 or loop.body[-1] is not loops[0]:
+    *before, last = loop.body
+    if not isinstance(last, Loop) or not only_lets(tuple(before)):
         return None
-    inner = _flat(loops[0])
+    inner = _flat(last)
     if inner is None or not isinstance(inner.extent, Lit):
-        return None
-    if not all(isinstance(s, Let) for s in loop.body[:-1]):
         return None
     width = int(inner.extent.value)
     total = int(loop.extent.value) * width
@@ -85,9 +86,16 @@ def _flat(loop: Loop) -> Loop | None:
         loop.var.name: ix.idiv(var, width),
         inner.var.name: ix.imod(var, width),
     }
-    parts = (*loop.body[:-1], *inner.body)
+    parts = (*before, *inner.body)
     body = tuple(map_exprs(s, lambda e: rebuild(e, values)) for s in parts)
     return Loop(LoopKind.SERIAL, var, ix.lit(total), body)
+
+
+def _fold(stmt: Stmt, declared: set[str]) -> Fold | None:
+    match stmt:
+        case Assign(sym, Call(fn=fn, args=(a, b))) if fn in OPERATORS and sym.name in declared:
+            return Fold(sym, fn) if (a == sym) != (b == sym) else None
+    return None
 
 
 def _folds(rows: Loop, lane: Loop) -> tuple[Fold, ...] | None:
@@ -95,15 +103,12 @@ def _folds(rows: Loop, lane: Loop) -> tuple[Fold, ...] | None:
     declared = {s.sym.name for s in lane.body if isinstance(s, Var)}
     found: list[Fold] = []
     for stmt in rows.body:
-        match stmt:
-            case Let():
-                pass
-            case Assign(sym, Call(fn=fn, args=(a, b))) if (
-                fn in OPERATORS and sym.name in declared and (a == sym) != (b == sym)
-            ):
-                found.append(Fold(sym, fn))
-            case _:
-                return None
+        if isinstance(stmt, Let):
+            continue
+        fold = _fold(stmt, declared)
+        if fold is None:
+            return None
+        found.append(fold)
     names = [f.target.name for f in found]
     if not found or len(set(names)) != len(names) or _is_read(rows, set(names)):
         return None

@@ -58,12 +58,12 @@ def _block(body: tuple[Stmt, ...], outs: frozenset[str]) -> tuple[Stmt, ...]:
 def _is_rows(loop: Loop, outs: frozenset[str]) -> bool:
     """Lanes work in it, and no iteration reads or changes what another one has made."""
     inner = list(statements(loop.body))
-    own = {s.sym.name for s in inner if isinstance(s, Let | Var)}
-    own |= {s.name for s in inner if isinstance(s, Local)}
+    own = {s.name for s in inner if isinstance(s, Local)}
+    own |= {s.sym.name for s in inner if isinstance(s, Let | Var)}
     changed = names_written(loop) - own - outs
     assigned = {s.sym.name for s in inner if isinstance(s, Assign)}
-    return (
-        any(isinstance(s, Loop) and s.kind is LoopKind.LANE for s in loop.body)
-        and assigned <= own
-        and not changed & names_read(loop)
-    )
+    return _has_lanes(loop) and assigned <= own and not changed & names_read(loop)
+
+
+def _has_lanes(loop: Loop) -> bool:
+    return any(isinstance(s, Loop) and s.kind is LoopKind.LANE for s in loop.body)

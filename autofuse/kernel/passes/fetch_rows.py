@@ -32,14 +32,20 @@ COPY_BYTES = 16
 MOST_FETCHED = 200 << 10
 
 
+def _rows(kernel: Kernel) -> Loop | None:
+    """The one segment of a kernel, if it is rows without tile products."""
+    first = kernel.body[0] if len(kernel.body) == 1 else None
+    if not isinstance(first, Loop) or not isinstance(first.extent, Lit) or has_product(first):
+        return None
+    return first
+
+
 def fetch_rows(kernel: Kernel) -> Kernel:
     """Rewrite a kernel that is one segment of rows without tile products; a warp must have one row
     at a time."""
     own = settings(kernel)
-    if not _can_fetch(own) or len(kernel.body) != 1:
-        return kernel
-    segment = kernel.body[0]
-    if not isinstance(segment, Loop) or not isinstance(segment.extent, Lit) or has_product(segment):
+    segment = _rows(kernel)
+    if segment is None or not _can_fetch(own):
         return kernel
     sizes = {p.name: p.size for p in kernel.params if p.role == "in"}
     fetcher = _Fetcher(segment, sizes, own.stages)

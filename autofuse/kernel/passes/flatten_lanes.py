@@ -10,7 +10,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autofuse.kernel.ir.indices import rebuild, stored_where_data_say
-from autofuse.kernel.ir.types import Assign, Kernel, Let, Loop, LoopKind, Stmt, Store, map_exprs
+from autofuse.kernel.ir.types import (
+    Assign,
+    Kernel,
+    Let,
+    Loop,
+    LoopKind,
+    Stmt,
+    Store,
+    map_exprs,
+    only_lets,
+)
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, Sym
@@ -33,15 +43,16 @@ def _block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     return tuple(done)
 
 
+def _is_simple(stmt: Stmt, targets: set[str]) -> bool:
+    return isinstance(stmt, Let | Store) or (isinstance(stmt, Assign) and stmt.sym.name in targets)
+
+
 def _can_merge(serial: Loop, lane: Loop) -> bool:
     known = isinstance(serial.extent, Lit) or serial.var.extent is not None
     if lane.kind is not LoopKind.LANE or not known or not isinstance(lane.extent, Lit):
         return False
     targets = {f.target.name for f in lane.folds}
-    simple = all(isinstance(s, Let) for s in serial.body[:-1]) and all(
-        isinstance(s, Let | Store) or (isinstance(s, Assign) and s.sym.name in targets)
-        for s in lane.body
-    )
+    simple = only_lets(serial.body[:-1]) and all(_is_simple(s, targets) for s in lane.body)
     # Of two iterations that store in one place the later must be the last.
     return simple and not stored_where_data_say((*serial.body[:-1], *lane.body))
 

@@ -89,12 +89,13 @@ def _same_index(first: Loop, second: tuple[Stmt, ...]) -> bool:
         if isinstance(stmt, Store):
             stores.setdefault(stmt.buffer, set()).add(stmt.index)
     totals = {f.target.name for f in first.folds}
-    for stmt in second:
-        if names_read(stmt) & totals:
-            return False
-        for inner in statements((stmt,)):
-            for expr in expressions(inner):
-                for e in walk(expr):
-                    if isinstance(e, Load) and e.buffer in stores and stores[e.buffer] != {e.index}:
-                        return False
-    return True
+    return not any(names_read(s) & totals or _reads_elsewhere(s, stores) for s in second)
+
+
+def _reads_elsewhere(stmt: Stmt, stores: dict[str, set[Expr]]) -> bool:
+    for inner in statements((stmt,)):
+        for expr in expressions(inner):
+            for e in walk(expr):
+                if isinstance(e, Load) and e.buffer in stores and stores[e.buffer] != {e.index}:
+                    return True
+    return False

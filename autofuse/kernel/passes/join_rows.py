@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from autofuse.kernel.cuda.settings import settings
 from autofuse.kernel.ir.indices import rebuild
-from autofuse.kernel.ir.types import Kernel, Let, Loop, LoopKind, Stmt, map_exprs
+from autofuse.kernel.ir.types import Kernel, Loop, LoopKind, Stmt, map_exprs, only_lets
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Expr, Lit, Sym
@@ -29,6 +29,13 @@ def join_rows(kernel: Kernel) -> Kernel:
     return replace(kernel, body=tuple(body))
 
 
+def _lanes(lane: Loop) -> int | None:
+    """How many there are; None where that is not known, or they fold."""
+    if lane.kind is not LoopKind.LANE or lane.folds or not isinstance(lane.extent, Lit):
+        return None
+    return int(lane.extent.value)
+
+
 def _joined(grid: Loop, tile: int) -> list[Stmt]:
     lane = grid.body[-1] if grid.body else None
     if (
@@ -37,10 +44,10 @@ def _joined(grid: Loop, tile: int) -> list[Stmt]:
         or not isinstance(lane, Loop)
     ):
         return [grid]
-    lets = all(isinstance(s, Let) for s in grid.body[:-1])
-    if lane.kind is not LoopKind.LANE or lane.folds or not isinstance(lane.extent, Lit) or not lets:
+    lanes = _lanes(lane)
+    if lanes is None or not only_lets(grid.body[:-1]):
         return [grid]
-    rows, lanes = int(grid.extent.value), int(lane.extent.value)
+    rows = int(grid.extent.value)
     together = min(rows, tile // lanes)
     if together < 2:
         return [grid]

@@ -23,6 +23,7 @@ from autofuse.kernel.ir.types import (
     Store,
     Var,
     expressions,
+    has_loop,
     has_product,
     statements,
     substitute,
@@ -86,7 +87,7 @@ class _Keeper:
 
     def plain(self, loop: Loop) -> bool:
         lanes = int(loop.extent.value) if isinstance(loop.extent, Lit) else None
-        if lanes is None or any(isinstance(s, Loop) for s in loop.body):
+        if lanes is None or has_loop(loop.body):
             return False
         if self.own.keep == "shared":
             held = sum(row.size for row in self.rows.values())

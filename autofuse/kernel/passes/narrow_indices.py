@@ -84,6 +84,14 @@ class _Scope:
         self.narrow.add(sym.name)
         return Let(Sym(sym.name, I32, sym.extent), small)
 
+    def counted(self, counter: Sym | None) -> Sym | None:
+        """A counter, narrow in this scope where it is known how far it counts."""
+        if counter is None or counter.extent is None:
+            return counter
+        self.ranges[counter.name] = (0, counter.extent - 1)
+        self.narrow.add(counter.name)
+        return Sym(counter.name, I32, counter.extent)
+
     def loop(self, loop: Loop) -> Stmt:
         most = value_range(loop.extent, self.ranges) if loop.extent.dtype is I64 else None
         limit = loop.var.extent if loop.var.extent is not None else most[1] if most else None
@@ -97,11 +105,7 @@ class _Scope:
             extent = self.fix(loop.extent)
             if limit is not None:
                 inner.ranges[var.name] = (0, max(limit - 1, 0))
-        counter = loop.counter
-        if counter is not None and counter.extent is not None:
-            inner.ranges[counter.name] = (0, counter.extent - 1)
-            inner.narrow.add(counter.name)
-            counter = Sym(counter.name, I32, counter.extent)
+        counter = inner.counted(loop.counter)
         body = inner.block(loop.body)
         return replace(loop, var=var, extent=extent, body=body, counter=counter)
 

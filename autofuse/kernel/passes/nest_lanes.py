@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from autofuse.kernel.ir.indices import is_multiple
 from autofuse.kernel.ir.spelling import Spelling, indices_of
-from autofuse.kernel.ir.types import Kernel, Loop, LoopKind, Stmt, walk
+from autofuse.kernel.ir.types import Kernel, Loop, LoopKind, Stmt, has_loop, walk
 from autofuse.kernel.passes.lane_loops import lane_loops_rewritten
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -32,13 +32,12 @@ def nest_lanes(kernel: Kernel) -> Kernel:
 
 def _nested(lane: Loop, known: Spelling) -> tuple[Stmt, ...]:
     """The lanes row by row, where there are rows."""
-    if lane.folds or any(isinstance(s, Loop) for s in lane.body):
+    if lane.folds or has_loop(lane.body):
         return (lane,)
-    rows = [n for n in _divisors(lane, known) if is_multiple(lane.extent, n)]
-    if not rows or min(rows) == lane.var.extent:
+    width = min((n for n in _divisors(lane, known) if is_multiple(lane.extent, n)), default=0)
+    if width in (0, 1, lane.var.extent):
         return (lane,)
-    width = min(rows)
-    if width < 2 or (width < LEAST_LANES and len(lane.body) > MOST_STATEMENTS):
+    if width < LEAST_LANES and len(lane.body) > MOST_STATEMENTS:
         return (lane,)
     row = Sym(f"{lane.var.name}_r", DType.I64, (lane.var.extent or 0) // width)
     own = Sym(f"{lane.var.name}_c", DType.I64, width)

@@ -38,11 +38,15 @@ def _block(body: tuple[Stmt, ...], own: frozenset[str]) -> tuple[Stmt, ...]:
     return tuple(_stmt(s, own) if isinstance(s, Loop) else s for s in body)
 
 
+def _stores(loop: Loop, own: frozenset[str]) -> bool:
+    """Whether it stores in memory that is not the kernel's own."""
+    return any(isinstance(s, Store) and s.buffer not in own for s in loop.body)
+
+
 def _stmt(loop: Loop, own: frozenset[str]) -> Loop:
     inside = replace(loop, body=_block(loop.body, own))
     two = loop.kind is LoopKind.UNROLLED and loop.extent == ix.lit(PAIR) and not loop.folds
-    stores = [s for s in loop.body if isinstance(s, Store) and s.buffer not in own]
-    if not two or not stores:
+    if not two or not _stores(loop, own):
         return inside
     one = Sym(loop.var.name, DType.I64, 1)
     try:

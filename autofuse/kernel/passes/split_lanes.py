@@ -15,13 +15,7 @@ from itertools import pairwise
 
 from autofuse.kernel.ir.indices import is_multiple
 from autofuse.kernel.ir.spelling import Spelling, indices_of
-from autofuse.kernel.ir.types import (
-    Kernel,
-    Let,
-    Loop,
-    Stmt,
-    expressions,
-)
+from autofuse.kernel.ir.types import Kernel, Let, Loop, Stmt, expressions, has_loop
 from autofuse.kernel.passes.lane_loops import lane_loops_rewritten
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
@@ -42,7 +36,7 @@ def split_lanes(kernel: Kernel) -> Kernel:
 def _split(lane: Loop, known: Spelling, starts: Counter[str]) -> list[Stmt]:
     """`starts` counts how often the start of a part has had a name: loops beside each other may
     have one variable."""
-    if lane.var.extent is None or any(isinstance(s, Loop) for s in lane.body):
+    if lane.var.extent is None or has_loop(lane.body):
         return [lane]
     found = _places(lane, known)
     if found is None:

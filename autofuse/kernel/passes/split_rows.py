@@ -114,13 +114,15 @@ def _at_lane(loop: Loop, rows: set[str]) -> bool:
     for stmt in statements(loop.body):
         if isinstance(stmt, Loop):
             return False
-        if isinstance(stmt, Store) and stmt.buffer in rows and stmt.index != loop.var:
+        places = [e for expr in expressions(stmt) for e in walk(expr) if isinstance(e, Load)]
+        if any(_is_beside(place, rows, loop.var) for place in (stmt, *places)):
             return False
-        for expr in expressions(stmt):
-            for e in walk(expr):
-                if isinstance(e, Load) and e.buffer in rows and e.index != loop.var:
-                    return False
     return True
+
+
+def _is_beside(place: Stmt | Load, rows: set[str], lane: Sym) -> bool:
+    """Whether it is of a row, at another lane."""
+    return isinstance(place, Store | Load) and place.buffer in rows and place.index != lane
 
 
 def _outside(body: tuple[Stmt, ...], rows: set[str]) -> bool:

@@ -22,8 +22,8 @@ from autofuse.kernel.ir.types import (
     Stmt,
     Store,
     Stream,
+    has_loop,
     names_read,
-    statements,
     substitute,
     substitute_stmt,
 )
@@ -75,7 +75,7 @@ def _block(body: tuple[Stmt, ...], outs: dict[str, Param]) -> tuple[Stmt, ...]:
 
 def _starts(loop: Loop, outs: dict[str, Param]) -> dict[str, Expr]:
     """For each output stored at start + lane: its start. Empty when some store is not."""
-    if loop.folds or any(isinstance(s, Loop) for s in statements(loop.body)):
+    if loop.folds or has_loop(loop.body):
         return {}
     defined: dict[str, Expr] = {}
     starts: dict[str, Expr] = {}

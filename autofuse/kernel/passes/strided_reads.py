@@ -150,22 +150,24 @@ def _reads(
 def _axes(row: Sym, indices: list[Expr], least: int) -> Iterator[tuple[int, int]]:
     """(inner, size) of the axes of the rows that some index names: row // inner % size."""
     rows = row.extent or 1
-    seen: list[tuple[int, int]] = []
-    for index in indices:
-        for e in walk(index):
-            match e:
-                case Sym() if e == row:
-                    seen.append((1, rows))
-                case Call(fn="rem", args=(a, Lit(value=int(n)))) if a == row:
-                    seen.append((1, n))
-                case Call(fn="div", args=(a, Lit(value=int(d)))) if a == row:
-                    seen.append((d, rows // d))
-                case Call(fn="rem", args=(Call(fn="div", args=(a, Lit(value=int(d)))), b)):
-                    if a == row and isinstance(b, Lit):
-                        seen.append((d, int(b.value)))
-    for inner, size in dict.fromkeys(seen):
+    seen = dict.fromkeys(_axis(e, row) for index in indices for e in walk(index))
+    for inner, size in filter(None, seen):
         if rows % (inner * size) == 0 and size >= least:
             yield inner, size
+
+
+def _axis(e: Expr, row: Sym) -> tuple[int, int] | None:
+    rows = row.extent or 1
+    match e:
+        case Sym() if e == row:
+            return 1, rows
+        case Call(fn="rem", args=(a, Lit(value=int(n)))) if a == row:
+            return 1, n
+        case Call(fn="div", args=(a, Lit(value=int(d)))) if a == row:
+            return d, rows // d
+        case Call(fn="rem", args=(Call(fn="div", args=(a, Lit(value=int(d)))), Lit(value=b))):
+            return (d, int(b)) if a == row else None
+    return None
 
 
 def _steps(index: Expr, row: Sym, item: Sym, inner: int, size: int) -> tuple[int, ...]:

@@ -33,6 +33,11 @@ from autofuse.ops.scalar import Lit
 OF_A_GROUP = {LoopKind.LANE, LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.WHEN}
 
 
+def _one_product(grid: Loop, outside: set[str]) -> bool:
+    products = [s for s in statements(grid.body) if isinstance(s, TileProduct)]
+    return len(products) == 1 and _fits(products[0], outside)
+
+
 def take_turns(kernel: Kernel) -> Kernel:
     """Mark the product of a kernel that groups can have one at a time."""
     if not settings(kernel).pingpong or len(kernel.body) != 1:
@@ -40,9 +45,7 @@ def take_turns(kernel: Kernel) -> Kernel:
     (grid,) = kernel.body
     if not isinstance(grid, Loop) or grid.kind is not LoopKind.GRID:
         return kernel
-    outside = {p.name for p in kernel.params}
-    products = [s for s in statements(grid.body) if isinstance(s, TileProduct)]
-    if len(products) != 1 or not _fits(products[0], outside) or not _alike(grid.body):
+    if not _one_product(grid, {p.name for p in kernel.params}) or not _alike(grid.body):
         return kernel
     return replace(kernel, body=(replace(grid, body=_marked(grid.body)),))
 

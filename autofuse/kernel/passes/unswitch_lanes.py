@@ -13,7 +13,16 @@ from dataclasses import replace
 
 from autofuse.kernel.ir.indices import mentions
 from autofuse.kernel.ir.spelling import Spelling
-from autofuse.kernel.ir.types import Kernel, Loop, LoopKind, Stmt, expressions, names_written, walk
+from autofuse.kernel.ir.types import (
+    Kernel,
+    Loop,
+    LoopKind,
+    Stmt,
+    expressions,
+    has_loop,
+    names_written,
+    walk,
+)
 from autofuse.kernel.passes.lane_loops import lane_loops_rewritten
 from autofuse.kernel.passes.lanes_inward import varying_names
 from autofuse.ops import index as ix
@@ -36,7 +45,7 @@ def unswitch_lanes(kernel: Kernel) -> Kernel:
 def _versions(lane: Loop, known: Spelling) -> list[Stmt]:
     if (lane.var.extent or 0) < LEAST_LANES or len(lane.body) > MOST_STATEMENTS:
         return [lane]
-    if any(isinstance(s, Loop) for s in lane.body):
+    if has_loop(lane.body):
         return [lane]
     facts = dict(_usual(lane, known))
     if not 0 < len(facts) <= MOST_CONDITIONS:

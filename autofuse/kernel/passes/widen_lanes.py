@@ -9,6 +9,7 @@ copies one that is not before it launches.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from autofuse.kernel.cuda.settings import settings
@@ -105,6 +106,10 @@ def _split(loop: Loop, width: int, kept: bool) -> tuple[Sym, int]:
     if not is_multiple(loop.extent, width) or most is None or most % width:
         raise Refused
     return Sym(loop.var.name, I64, most // width), 0
+
+
+def _stores(buffer: str, places: list[Expr], values: Sequence[Expr]) -> Iterator[Stmt]:
+    return (Store(buffer, i, v) for i, v in zip(places, values, strict=True))
 
 
 @dataclass
@@ -260,12 +265,12 @@ class Copies:
         before, values = self.copies(value)
         if has_load(index):
             places = [substitute(index, self.names[j]) for j in range(self.width)]
-            return [*before, *(Store(buffer, i, v) for i, v in zip(places, values, strict=True))]
+            return [*before, *_stores(buffer, places, values)]
         at = [rebuild(index, self.full[j]) for j in range(self.width)]
         step = self.step(at, value.dtype)
         if step == 1 or buffer in self.single:
             places = [self.index(index, j) for j in range(self.width)]
-            return [*before, *(Store(buffer, i, v) for i, v in zip(places, values, strict=True))]
+            return [*before, *_stores(buffer, places, values)]
         return [
             *before,
             *(

@@ -150,6 +150,12 @@ def replaced(expr: Expr, name: str, by: Expr) -> Expr:
     return expr
 
 
+def _score_of(terms: ScalarTerms, found: AffineForm | None) -> str | None:
+    """The one part that is of a product's block, if it is a product's sum."""
+    block = [n for n in found.parts if terms.leaves[n] in terms.online.block] if found else []
+    return block[0] if len(block) == 1 and terms.leaves[block[0]] in terms.sources else None
+
+
 def as_power(
     terms: ScalarTerms, frame: Frame, value: Value, *, of_source: bool = True
 ) -> ElementSource | None:
@@ -165,10 +171,10 @@ def as_power(
     if expr.dtype is not DType.F32:
         return None
     found = affine(expr.args[0]) if of_source else None
-    block = {n for n in found.parts if terms.leaves[n] in terms.online.block} if found else set()
-    if found is None or len(block) != 1 or terms.leaves[min(block)] not in terms.sources:
+    score = _score_of(terms, found)
+    if found is None or score is None:
         return lambda index: _power(frame, frame.pull(operands[0], index))
-    return _of_source(terms, frame, found, min(block))
+    return _of_source(terms, frame, found, score)
 
 
 def _power(frame: Frame, exponent: Expr) -> Expr:

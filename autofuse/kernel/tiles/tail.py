@@ -94,6 +94,13 @@ def part_terms(terms: int, parts: int) -> int:
     return -(-terms // (parts * WHOLE)) * WHOLE
 
 
+def _is_one_tile(tiles: Tiles, settings: TileSettings, height: int, width: int) -> bool:
+    """Whether a block is one tile of one product."""
+    if len(tiles.products) > 1 or not tiles.columns:
+        return False
+    return height <= settings.rows and width <= settings.columns
+
+
 def tail_of(
     tiles: Tiles, settings: TileSettings, count: int, height: int, width: int
 ) -> Tail | None:
@@ -102,9 +109,7 @@ def tail_of(
     rest = count % settings.wave if settings.wave else 0
     if not rest or settings.tail == 1 or settings.term_block or settings.across:
         return None
-    if len(tiles.products) > 1 or not tiles.columns:
-        return None
-    if height > settings.rows or width > settings.columns:
+    if not _is_one_tile(tiles, settings, height, width):
         return None
     terms = tiles.products[0].terms
     each = part_terms(terms, settings.tail)

@@ -118,17 +118,25 @@ def _along(found: _Found, mark: Sym, whole: bool) -> int | None:
     return None if known is None else known[0][0]
 
 
+def _zero_elsewhere(element: Expr | None) -> tuple[Expr | None, tuple[Expr, ...]] | None:
+    """What it is, and on which conditions; None where it is not zero without them."""
+    if not isinstance(element, Call) or element.fn != "select":
+        return element, ()
+    condition, inside, other = element.args
+    if not isinstance(other, Lit) or other.value != 0:
+        return None
+    return inside, tuple(_conjuncts(condition))
+
+
 def _find(
     frame: Frame, p: Contraction, index: Index, term: Index, stored: bool
 ) -> _Found | None:  # fmt: skip
     """An element of the left operand."""
     element = element_of_memory(frame, p, p.left, index, term)
-    conditions: tuple[Expr, ...] = ()
-    if isinstance(element, Call) and element.fn == "select":
-        condition, element, other = element.args
-        if not isinstance(other, Lit) or other.value != 0:
-            return None
-        conditions = tuple(_conjuncts(condition))
+    inside = _zero_elsewhere(element)
+    if inside is None:
+        return None
+    element, conditions = inside
     if isinstance(element, Lit) and element.value == 0:
         return _Found("", ix.lit(0), (_NEVER,))
     own = frame.graph.type_of(frame.graph[p.node].inputs[p.left]).dtype

@@ -217,16 +217,21 @@ def calibrate_scalar() -> tuple[tuple[str, float], ...]:
     return tuple(sorted(kept.items()))
 
 
-def told(times: Mapping[str, float]) -> Nanoseconds:
-    """Nanoseconds of each function that is slower than a copy of its type, of which loops of one
-    and of two functions took `times`; no two together count for more than they took."""
+def _slower_than_copies(times: Mapping[str, float]) -> dict[str, float]:
+    """Single functions, with the times of their loops."""
     copies = {name.split(".")[1]: ns for name, ns in times.items() if name.startswith(_COPY)}
     slowest = max(copies.values())
-    found = {
+    return {
         name: ns
         for name, ns in times.items()
         if "+" not in name and ns > TELLING * copies.get(name.partition(".")[2], slowest)
     }
+
+
+def told(times: Mapping[str, float]) -> Nanoseconds:
+    """Nanoseconds of each function that is slower than a copy of its type, of which loops of one
+    and of two functions took `times`; no two together count for more than they took."""
+    found = _slower_than_copies(times)
     for name, ns in sorted(times.items()):
         pair = [found[one] for one in name.split("+") if one in found]
         if len(pair) == 2 and sum(pair) > ns:

@@ -202,16 +202,21 @@ def stopping_rule(
     `spent_s`: seconds of sampling, `lost`: nothing is left to decide."""
     n = len(samples)
     # Judging after every sample would stop at the first lucky streak (and cost a sort each).
-    if n % LOOK == 0 and lost:
-        return RACE
-    if n >= sampling.minimum and n % LOOK == 0 and median_error(samples) <= sampling.noise:
-        return "noise"
+    if n % LOOK == 0:
+        if lost:
+            return RACE
+        if n >= sampling.minimum and median_error(samples) <= sampling.noise:
+            return "noise"
     if n >= sampling.maximum:
         return "samples"
     if n >= max(sampling.enough, sampling.minimum) and spent_s >= sampling.least_s:
         return "enough"
-    few = n >= 3 or (n > 0 and samples[-1] > sampling.wall_s * 1e6)
-    return "wall" if spent_s >= sampling.wall_s and few else None
+    return "wall" if spent_s >= sampling.wall_s and _has_few(samples, sampling) else None
+
+
+def _has_few(samples: Sequence[float], sampling: Sampling) -> bool:
+    """At least three, or one that alone takes all the time."""
+    return len(samples) >= 3 or (len(samples) > 0 and samples[-1] > sampling.wall_s * 1e6)
 
 
 class ProfileSamples(NamedTuple):

@@ -6,7 +6,7 @@ import _ctypes
 import ctypes
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -105,9 +105,8 @@ class TruthLibrary:
                 except LoweringError:
                     continue
         self.plans[graph] = TruthPlan(found, kernels, loops)
-        for item in found:
-            if isinstance(item, ByNumPy) and graph[item.node].spec.family is Family.CONTROL:
-                self._add(dict(graph[item.node].attrs)["body"], end)
+        for body in _run_bodies(graph, found):
+            self._add(body, end)
 
     def state(self, noise: Noise | None) -> _State:
         """What compiled code is given for one run."""
@@ -161,6 +160,13 @@ class TruthLibrary:
             ctypes.c_int64(last),
         )  # fmt: skip
         return int(reached)
+
+
+def _run_bodies(graph: Graph, found: Sequence[TruthItem]) -> Iterator[Graph]:
+    """The bodies that NumPy runs."""
+    for item in found:
+        if isinstance(item, ByNumPy) and graph[item.node].spec.family is Family.CONTROL:
+            yield dict(graph[item.node].attrs)["body"]
 
 
 @lru_cache(maxsize=1)

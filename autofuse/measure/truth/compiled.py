@@ -130,11 +130,12 @@ class _Run:
             return self._kernel(graph, plan, at, item, known)
         i = item.node
         operands = tuple(known[v] for v in item.reads)
-        results = () if products is None else products.get(i, ())
+        kept = {} if products is None else products
+        results = kept.get(i, ())
         if not results:
             results = self._node(graph, plan, i, operands, isinstance(item, TruthLoop))
-            if products is not None and i in products:
-                products[i] = results
+            if i in kept:
+                kept[i] = results
         sizes = self.owner._sizes if graph is self.owner._graph else None
         fast = partial(self._product, graph, i) if is_product(graph, i) else None
         results = reference.noisy(graph, i, operands, results, self.noise, sizes, fast)
@@ -187,11 +188,7 @@ class _Run:
         if text is None or name in self.owner._refused:
             return self._by_definition(graph, item, known)
         assert self.library is not None and self.state is not None
-        types = [graph.type_of(v) for v in item.outs]
-        made = tuple(np.empty(t.shape, t.dtype.reference) for t in types)
-        if name not in self.owner._believed:  # memory may hold what was right in a run before
-            for array in made:
-                poison(array)
+        made = _room(graph, item, name not in self.owner._believed)
         reads = [np.ascontiguousarray(known[v]) for v in item.reads]
         self.library.kernel(name, text, [*reads, *made], self.state)
         if self.noise is None and name not in self.owner._believed:
@@ -274,6 +271,14 @@ class _Run:
             return reference.kept(results, before) if before[0].any() else before
 
         return difference([np.asarray(a) for a in found], again(None), again)
+
+
+def _room(graph: Graph, item: TruthKernel, poisoned: bool) -> Arrays:
+    types = [graph.type_of(v) for v in item.outs]
+    made = tuple(np.empty(t.shape, t.dtype.reference) for t in types)
+    for array in made if poisoned else ():  # memory may hold what was right in a run before
+        poison(array)
+    return made
 
 
 def _pieces(end: int, counted: bool, check: bool) -> list[tuple[int, int]]:

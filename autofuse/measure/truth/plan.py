@@ -152,6 +152,14 @@ def items(graph: Graph, inside: bool) -> tuple[TruthItem, ...]:
     return tuple(_Planner(graph, inside).items())
 
 
+def _alone(graph: Graph, i: int) -> TruthItem:
+    """A node that is no kernel."""
+    node = graph[i]
+    if node.spec.family is Family.CONTROL and _loop_compiles(node):
+        return TruthLoop(i, node.inputs)
+    return ByNumPy(i, node.inputs)
+
+
 class _Planner:
     def __init__(self, graph: Graph, inside: bool) -> None:
         self.graph, self.inside = graph, inside
@@ -221,10 +229,7 @@ class _Planner:
     def _item(self, first: int) -> TruthItem:
         graph = self.graph
         if not self._is_kernel(first):
-            node = graph[first]
-            if node.spec.family is Family.CONTROL and _loop_compiles(node):
-                return TruthLoop(first, node.inputs)
-            return ByNumPy(first, node.inputs)
+            return _alone(graph, first)
         nodes = self._chain(first) if self._chains(first) else (first,)
         inside = set(nodes)
         outs = tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from autofuse.graph.types import Graph, Value
@@ -80,21 +80,32 @@ def _unfit(
     """What refuses a group whatever its form."""
     if not nodes or not outputs:
         return Refusal("empty", "a group needs nodes and outputs")
+    large = _too_large(graph, nodes, outputs)
+    if large is not None:
+        return large
+    if any(is_source(graph, n) for n in nodes):
+        return Refusal("source", "inputs and constants are not computed by kernels")
+    if not placed and not is_convex(graph, nodes, outputs):
+        return Refusal("convex", "a value it reads depends on a value it writes")
+    barrier = _barrier(graph, nodes) if len(nodes) > 1 else None
+    if barrier is not None:
+        return None if _is_product(graph, nodes, outputs) else barrier
+    return _update_refusal(graph, frozenset(nodes))
+
+
+def _barrier(graph: Graph, nodes: tuple[int, ...]) -> Refusal | None:
+    """Why the first node that stands alone does so."""
+    found = (stands_alone(graph, n) for n in nodes)
+    return next((barrier for barrier in found if barrier is not None), None)
+
+
+def _too_large(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> Refusal | None:
     if len(nodes) > MAX_NODES:
         return Refusal("size", f"{len(nodes)} nodes exceed the limit of {MAX_NODES}")
     buffers = len(reads(graph, nodes)) + len(outputs)
     if buffers > MAX_BUFFERS:
         return Refusal("buffers", f"{buffers} buffers exceed the limit of {MAX_BUFFERS}")
-    if any(is_source(graph, n) for n in nodes):
-        return Refusal("source", "inputs and constants are not computed by kernels")
-    if not placed and not is_convex(graph, nodes, outputs):
-        return Refusal("convex", "a value it reads depends on a value it writes")
-    if len(nodes) > 1:
-        for n in nodes:
-            barrier = stands_alone(graph, n)
-            if barrier is not None:
-                return None if _is_product(graph, nodes, outputs) else barrier
-    return _update_refusal(graph, frozenset(nodes))
+    return None
 
 
 def _update_refusal(graph: Graph, nodes: frozenset[int]) -> Refusal | None:
@@ -139,10 +150,19 @@ def _shaped_forms(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ..
         return refused or (whole,)
     if whole is None or refused is not None:
         return _apart(graph, segments)
+    return _together_or_apart(graph, outputs, whole, segments)
+
+
+def _together_or_apart(
+    graph: Graph,
+    outputs: tuple[Value, ...],
+    whole: Form,
+    segments: Sequence[tuple[tuple[int, ...], tuple[Value, ...]]],
+) -> GroupVerdict:
+    """One form for all, or where that gives up items for nothing one for each segment."""
     most = max(graph.type_of(v).size for v in outputs)
     if whole.items >= most or _read_in_common(graph, segments):
         return (whole,)
-    # They would give up items for a domain that they gain nothing by sharing.
     apart = _apart(graph, segments)
     few = isinstance(apart, tuple) and whole.items < max(form.items for form in apart)
     return apart if few else (whole,)
@@ -213,19 +233,27 @@ def _refusal(graph: Graph, form: Form) -> Refusal | None:
     return _recompute_refusal(graph, form)
 
 
+def _families(graph: Graph, nodes: Iterable[int]) -> set[Family]:
+    return {graph[n].spec.family for n in nodes}
+
+
+def _needs_no_tiles(graph: Graph, form: Form, node: int) -> bool:
+    short = graph[node].spec.terms(graph.call(node)) <= SHORT_SUM
+    short = short or tiles_of(graph, form, diagonal=True) is not None
+    return short or _is_product(graph, form.nodes, form.outputs)
+
+
 def _tile_refusal(graph: Graph, form: Form) -> Refusal | None:
     """A contraction shares a kernel only in the tile schedule, with rows that scratch can hold, or
     where its sums are so short that every item has its own (a depthwise convolution)."""
     node = next((n for n in form.nodes if graph[n].spec.family is Family.CONTRACTION), None)
     if node is None:
         return None
-    if any(graph[n].spec.family is Family.SCATTER for n in form.nodes):
+    if Family.SCATTER in _families(graph, form.nodes):
         return Refusal("tile", f"%{node} {graph[node].op} shares no kernel with what is scattered")
     tiles = tiles_of(graph, form)
     if tiles is None:
-        short = graph[node].spec.terms(graph.call(node)) <= SHORT_SUM
-        short = short or tiles_of(graph, form, diagonal=True) is not None
-        if short or _is_product(graph, form.nodes, form.outputs):
+        if _needs_no_tiles(graph, form, node):
             return None
         return Refusal("tile", f"%{node} {graph[node].op} cannot be computed tile by tile")
     scratch = 0 if tiles.columns else row_scratch(graph, form, tiles)
@@ -271,11 +299,9 @@ def _loop_refusal(graph: Graph, form: Form, n: int) -> Refusal | None:
         if folding and not _is_scalar_work(body, inner, form.items):
             return Refusal("loop-body", f"the loop body has a {body[inner].op} of many elements")
     stacks = {Value(n, k) for k in range(carries, len(graph[n].types))}
-    if any(v in stacks for user in form.nodes for v in graph[user].inputs):
+    if any(not stacks.isdisjoint(graph[user].inputs) for user in form.nodes):
         return Refusal("loop-stack", f"a stack of %{n} is read in the kernel that writes it")
-    total = 0
-    for k in range(carries):
-        total += _size(local_shape(graph, Value(n, k), carried[n, k]))
+    total = sum(_size(local_shape(graph, Value(n, k), carried[n, k])) for k in range(carries))
     if total > STATE_LIMIT:
         return Refusal("loop-state", f"{total} state elements per item exceed {STATE_LIMIT}")
     return None
@@ -312,6 +338,12 @@ def _parallelism_refusal(graph: Graph, form: Form) -> Refusal | None:
     return None
 
 
+def _check_kernel(graph: Graph, group: FusionGroup) -> None:
+    verdict = check_group(graph, group.nodes, group.outputs)
+    if isinstance(verdict, Refusal):
+        raise PlanError(f"group {group} cannot be one kernel: {verdict}")
+
+
 def check_plan(graph: Graph, plan: FusionPlan) -> None:
     """Raises PlanError unless `plan` computes every output of `graph` with legal kernels."""
     ready = {Value(i) for i in range(len(graph.nodes)) if is_source(graph, i)}
@@ -323,9 +355,7 @@ def check_plan(graph: Graph, plan: FusionPlan) -> None:
         if group.body is not None:
             _check_body(graph, group)
         else:
-            verdict = check_group(graph, group.nodes, group.outputs)
-            if isinstance(verdict, Refusal):
-                raise PlanError(f"group {group} cannot be one kernel: {verdict}")
+            _check_kernel(graph, group)
         ready.update(group.outputs)
     for value in graph.outputs:
         if value not in ready:

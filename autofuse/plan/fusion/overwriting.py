@@ -79,19 +79,21 @@ def _is_alone(graph: Graph, group: FusionGroup, value: Value, x: Value) -> bool:
 def _reads_apart(graph: Graph, group: FusionGroup, value: Value, x: Value, trip: int) -> bool:
     """Whether each element of the operand that the group reads is none of those that it writes, or
     only read to compute what is written there."""
-    own = graph[value.node]
-    if x in own.inputs[1:]:
+    if x in graph[value.node].inputs[1:]:
         return False
-    for n in group.nodes:
-        if n == value.node or x not in graph[n].inputs:
-            continue
-        if x in graph[n].inputs[1:] or not _is_window(graph, n):
-            return False
-        alike = len(group.outputs) == 1 and _same_place(graph, n, value.node)
-        own_place = alike and _at_its_own_place(graph, group, n, value)
-        if not own_place and not _disjoint(graph, n, value.node, trip):
-            return False
-    return True
+    readers = [n for n in group.nodes if n != value.node and x in graph[n].inputs]
+    return all(_reads_nothing_new(graph, group, n, value, x, trip) for n in readers)
+
+
+def _reads_nothing_new(
+    graph: Graph, group: FusionGroup, n: int, value: Value, x: Value, trip: int
+) -> bool:
+    """Whether what one node reads of the operand is as `_reads_apart` wants it."""
+    if x in graph[n].inputs[1:] or not _is_window(graph, n):
+        return False
+    alike = len(group.outputs) == 1 and _same_place(graph, n, value.node)
+    own_place = alike and _at_its_own_place(graph, group, n, value)
+    return own_place or _disjoint(graph, n, value.node, trip)
 
 
 def _window(graph: Graph, n: int) -> WindowAt:
@@ -146,8 +148,7 @@ def _disjoint(graph: Graph, read: int, write: int, trip: int) -> bool:
         if one is None or two is None or one[1] != two[1]:
             continue
         fit = _fits(one, size, shape[axis], trip) and _fits(two, length, shape[axis], trip)
-        apart = one[0] - two[0]
-        if fit and (apart >= length or apart <= -size):
+        if fit and not -size < one[0] - two[0] < length:
             return True
     return False
 

@@ -93,18 +93,25 @@ def groups_writing(
     }
     taken: set[Value] = set()
     groups: list[FusionGroup] = []
-    moved = {s for s in found if len(s) > 1 and product_of(graph, tuple(sorted(s))) is not None}
+    moved = {s for s in found if _is_product(graph, s)}
     first = sorted(found - moved, key=lambda s: (max(s), min(s), sorted(s)))
     for nodes in (*sorted(stored, key=max), *first, *sorted(moved, key=max)):
-        outputs = tuple(sorted(v for v in wanted if v.node in nodes and v not in taken))
+        outputs = tuple(sorted(v for v in wanted - taken if v.node in nodes))
         taken.update(outputs)
         if outputs:
-            group = FusionGroup(tuple(sorted(nodes)), outputs)
             body = bodies.get(min(nodes)) if len(nodes) == 1 else None
-            if body is not None:
-                group = replace(group, body=body.plan, unroll=body.unroll)
-            groups.append(group)
+            groups.append(_group(nodes, outputs, body))
     return groups
+
+
+def _is_product(graph: Graph, nodes: NodeSet) -> bool:
+    """Whether a product has taken moves in."""
+    return len(nodes) > 1 and product_of(graph, tuple(sorted(nodes))) is not None
+
+
+def _group(nodes: NodeSet, outputs: tuple[Value, ...], body: LoopBody | None) -> FusionGroup:
+    group = FusionGroup(tuple(sorted(nodes)), outputs)
+    return group if body is None else replace(group, body=body.plan, unroll=body.unroll)
 
 
 def completed(graph: Graph, nodes: NodeSet, bodies: Bodies) -> NodeSet:
@@ -187,10 +194,9 @@ def _whole_parts(
     home = {n: i for i, nodes in enumerate(sets) for n in nodes}
     links = ((home[a], home[b]) for a, b in edges if not {a, b} & fixed)
     parts = connected(range(len(sets)), links)
-    found = [frozenset[int]().union(*(sets[i] for i in part)) for part in parts]
-    for nodes in found:
-        if not nodes & fixed and refused(graph, nodes) is not None:
-            return None
+    found = [frozenset[int]().union(*map(sets.__getitem__, part)) for part in parts]
+    if any(refused(graph, nodes) is not None for nodes in found if not nodes & fixed):
+        return None
     try:
         plan_of_sets(graph, found, {})
     except PlanError:

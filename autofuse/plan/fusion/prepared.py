@@ -3,7 +3,7 @@ kernels of calls, which would compute them again each time."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -30,10 +30,9 @@ def prepared(graph: Graph) -> frozenset[int]:
     found: set[int] = set()
     for n in sorted(known):
         node = graph[n]
-        own = frozenset(m for v in node.inputs for m in sources[v.node])
-        nbytes = sum(t.nbytes for t in node.types)
+        own = frozenset[int]().union(*(sources[v.node] for v in node.inputs))
         computes = node.spec.family in _COMPUTES and bool(own & (given | found))
-        if computes and nbytes <= sum(t.nbytes for m in own for t in graph[m].types):
+        if computes and _nbytes(graph, (n,)) <= _nbytes(graph, own):
             found.add(n)
         sources[n] = frozenset((n,)) if n in found or is_source(graph, n) else own
     return frozenset(found)
@@ -69,6 +68,15 @@ def _without(graph: Graph, group: FusionGroup) -> Iterator[FusionGroup]:
     yield group if refusal_of(graph, nodes, outputs) is not None else left
 
 
+def _nbytes(graph: Graph, nodes: Iterable[int]) -> int:
+    return sum(t.nbytes for n in nodes for t in graph[n].types)
+
+
+def _written(graph: Graph, part: Iterable[int], wanted: Collection[int]) -> tuple[Value, ...]:
+    made = (n for n in part if n in wanted)
+    return tuple(Value(n, k) for n in made for k in range(len(graph[n].types)))
+
+
 def _once(graph: Graph, wanted: Collection[int]) -> Iterator[FusionGroup]:
     """Kernels that write these values, with all that they need; all that are of one shape and read
     the same literals in one where that is legal, else one each."""
@@ -76,8 +84,7 @@ def _once(graph: Graph, wanted: Collection[int]) -> Iterator[FusionGroup]:
     nodes = needed(graph, wanted, inside)
     links = [(v.node, n) for n in nodes for v in graph[n].inputs if v.node in inside]
     for part in connected(nodes, links):
-        outputs = tuple(Value(n, k) for n in part if n in wanted
-                        for k in range(len(graph[n].types)))  # fmt: skip
+        outputs = _written(graph, part, wanted)
         if refusal_of(graph, part, outputs) is None:
             yield FusionGroup(part, outputs)
         else:

@@ -54,6 +54,13 @@ def _are_there(graph: Graph, values: Iterable[Value], there: Collection[Value]) 
     return all(v in there or (v.node in known and is_source(graph, v.node)) for v in values)
 
 
+def _asked(graph: Graph, group: FusionGroup, packing: Packing | None, packed: bool) -> set[Value]:
+    """What a group reads, those operands aside that are packed before."""
+    if packing is None:
+        return set(reads(graph, group.nodes))
+    return set(packing.beside) if packed else {*packing.beside, *packing.made_of}
+
+
 def divided(graph: Graph, candidate: Candidate) -> Division:
     """The division of a candidate's plan."""
     groups = candidate.plan.groups
@@ -67,6 +74,5 @@ def divided(graph: Graph, candidate: Candidate) -> Division:
     wanted = set(graph.outputs)
     for k, (group, packing) in enumerate(zip(groups, packings, strict=True)):
         if k not in once:
-            wanted |= set(reads(graph, group.nodes) if packing is None else packing.beside)
-            wanted |= set() if packing is None or k in packed else set(packing.made_of)
+            wanted |= _asked(graph, group, packing, k in packed)
     return Division(once, packings, packed, tuple(sorted(there & wanted)))

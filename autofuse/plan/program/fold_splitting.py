@@ -323,7 +323,7 @@ class _Joining(_Blocks):
         left = next(k for k, v in enumerate(inputs) if v in self.online.block)
         side, other = ("lhs", "rhs") if left == 0 else ("rhs", "lhs")
         batch, summed = call[f"{side}_batch"], call[f"{side}_contract"]
-        free = [a for a in range(call.ins[left].rank) if a not in (*batch, *summed)]
+        free = sorted({*range(call.ins[left].rank)} - {*batch, *summed})
         summed_there = (*call[f"{other}_batch"], *call[f"{other}_contract"])
         beside = call.ins[1 - left].rank - len(summed_there)
         first = len(batch) + (beside if left else 0)

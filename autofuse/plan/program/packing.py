@@ -23,7 +23,7 @@ from autofuse.plan.fusion.groups import is_inline
 from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.parameters import BATCH_LANES, DOT, MICRO, MMA, PAIRS, PREPACK, SPLIT
 from autofuse.plan.schedules.forms import Form
-from autofuse.plan.schedules.online import online_under
+from autofuse.plan.schedules.online import Online, online_under
 from autofuse.plan.schedules.pairs import pair_unit
 from autofuse.plan.schedules.tiles import Contraction, tiles_of
 from autofuse.plan.types import FusionGroup, LaunchConfig
@@ -99,13 +99,19 @@ def packed_operands(group: Graph, launch: LaunchConfig) -> tuple[PackedOperand, 
     known = settled(group) if PREPACK.of(launch) and not elsewhere else frozenset()
     if not known:
         return ()
-    nodes = tuple(
-        n for n in range(len(group.nodes)) if n not in set(group.inputs) and not is_inline(group, n)
-    )
-    verdict = check_group(group, nodes, tuple(dict.fromkeys(group.outputs)))
+    verdict = check_group(group, _computed(group), tuple(dict.fromkeys(group.outputs)))
     forms = () if isinstance(verdict, Refusal) else verdict
     found = (packed for form in forms for packed in _packed(group, form, known, launch))
     return tuple(packed for packed in found if _is_worth_it(group, packed))
+
+
+def _computed(group: Graph) -> tuple[int, ...]:
+    nodes = (n for n in range(len(group.nodes)) if n not in set(group.inputs))
+    return tuple(n for n in nodes if not is_inline(group, n))
+
+
+def _sources(online: Online | None) -> set[int]:
+    return set() if online is None else {p.node for p in online.sources}
 
 
 def _packed(
@@ -118,7 +124,7 @@ def _packed(
     columns = tile_columns(group, tiles.products, wanted)
     batch = math.prod(form.parallel[a] for a in tiles.batch)
     online = online_under(group, form, tiles, launch)
-    turned = {p.node for p in online.sources} if online is not None else set()
+    turned = _sources(online)
     for p in tiles.products:
         if group[p.node].inputs[p.right].node in known and p.node not in turned:
             last = panel_width(p.width % columns, columns)

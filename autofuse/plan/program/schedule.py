@@ -333,6 +333,12 @@ def _copied(graph: Graph, group: FusionGroup, place: Mapping[Value, Ref]) -> lis
     ]
 
 
+def _taken(bound: Sequence[int], steps: Sequence[Step]) -> tuple[int, ...]:
+    """The inputs that steps read."""
+    read = {ref.index for ref in refs_of(steps) if ref.space == "in"}
+    return tuple(k for k in bound if k in read)
+
+
 def schedule(graph: Graph, candidate: Candidate) -> Schedule:
     """The steps of a candidate; the plan must be legal for the graph (`check_plan`)."""
     division = divided(graph, candidate)
@@ -346,10 +352,7 @@ def schedule(graph: Graph, candidate: Candidate) -> Schedule:
     steps = tuple(call.plan(graph, *_part(candidate, rest), _Ends(inputs, outputs)))
     owners = tuple(rest[owner] if owner >= 0 else -1 for owner in call.owners)
     bound = constant_inputs(graph)
-    taken = {ref.index for ref in refs_of(steps) if ref.space == "in"}
-    binding = Binding(
-        bound, tuple(k for k in bound if k in taken), held.peak, once.arena.peak
-    )  # fmt: skip
+    binding = Binding(bound, _taken(bound, steps), held.peak, once.arena.peak)
     return Schedule(steps, tuple(constants), call.arena.peak, owners, prepare, binding)
 
 

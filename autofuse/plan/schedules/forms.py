@@ -10,7 +10,7 @@ until none does. What is left of each value per item is its *local* part: regist
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -195,6 +195,18 @@ def align(shape: tuple[int, ...], main: tuple[int, ...]) -> Tags | None:
     return tuple(tags)
 
 
+def _one_place(demanded: Collection[Tags]) -> Tags | None:
+    """Where a value is read, if that is one place on axes of the main output."""
+    own = next(iter(demanded)) if len(demanded) == 1 else None
+    return own if own is not None and all(isinstance(t, int) for t in own) else None
+
+
+def _fits_nowhere(graph: Graph, value: Value, inside: set[int], shape: tuple[int, ...]) -> bool:
+    """What nothing here reads can only be matched by its shape."""
+    free = inside.isdisjoint(graph.users[value.node])
+    return free and align(graph.type_of(value).shape, shape) is None
+
+
 def _seeds(
     graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]
 ) -> dict[Value, Tags] | None:
@@ -204,18 +216,15 @@ def _seeds(
     if outputs == (main,):
         return {main: tuple(range(len(shape)))}
     every, inside = frozenset(range(len(shape))), set(nodes)
-    for value in outputs:  # what nothing here reads can only be matched by its shape
-        free = value != main and inside.isdisjoint(graph.users[value.node])
-        if free and align(graph.type_of(value).shape, shape) is None:
-            return None
+    if any(_fits_nowhere(graph, value, inside, shape) for value in outputs if value != main):
+        return None
     probe = Demand(graph, nodes, every)
     probe.want(main, tuple(range(len(shape))))
     probe.run()
     seeds: dict[Value, Tags] = {}
     for value in outputs:
-        demanded = probe.wanted.get(value, set())
-        own = next(iter(demanded)) if len(demanded) == 1 else None
-        if value != main and own is not None and all(isinstance(t, int) for t in own):
+        own = _one_place(probe.wanted.get(value, set()))
+        if value != main and own is not None:
             seeds[value] = own
             continue
         matched = align(graph.type_of(value).shape, shape)
@@ -281,16 +290,19 @@ def _finish(
     def renumber(tag: Tag) -> Tag:
         return rank[tag] if isinstance(tag, int) else frozenset(rank[p] for p in tag)
 
+    def renumbered(own: Tags) -> Tags:
+        return tuple(renumber(t) for t in own)
+
     tags: dict[Value, Tags] = {}
     for value, demanded in demand.wanted.items():
         if len(demanded) == 1:
-            tags[value] = tuple(renumber(t) for t in next(iter(demanded)))
+            tags[value] = renumbered(next(iter(demanded)))
     for value in outputs:  # an output also read elsewhere is stored at its own index
         if value not in tags:
             own = next(t for t in sorted(demand.wanted[value], key=repr) if _covers(t, demand))
-            tags[value] = tuple(renumber(t) for t in own)
+            tags[value] = renumbered(own)
     kind = _kind(graph, nodes, outputs, tags)
-    carries = {at: tuple(renumber(t) for t in own) for at, own in demand.carries.items()}
+    carries = {at: renumbered(own) for at, own in demand.carries.items()}
     return Form(
         kind,
         tuple(shape[p] for p in order),
@@ -336,11 +348,12 @@ def _kind(
         graph[n].inputs[0] for n in nodes if graph[n].spec.family in (Family.REDUCTION, Family.SCAN)
     ]
     scans = Family.SCAN in families
-    for value in (*folded, *outputs):
-        own = tags.get(value)
-        if own is None or not own:
-            continue
-        local = math.prod(local_shape(graph, value, own))
-        if local > REGISTERS and (scans or not isinstance(own[-1], int)):
-            return "row"
-    return "item"
+    long = any(_is_long(graph, value, tags.get(value), scans) for value in (*folded, *outputs))
+    return "row" if long else "item"
+
+
+def _is_long(graph: Graph, value: Value, own: Tags | None, scans: bool) -> bool:
+    """Whether what an item has of a value fits no registers, and is contiguous or scanned."""
+    if not own or math.prod(local_shape(graph, value, own)) <= REGISTERS:
+        return False
+    return scans or not isinstance(own[-1], int)

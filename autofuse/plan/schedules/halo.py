@@ -117,7 +117,7 @@ def _least(form: Form) -> int:
 
 def _shifted(graph: Graph, form: Form) -> set[Value]:
     """Values with work behind them that some node reads at another index than its own."""
-    moving, inside = moving_nodes(graph), set(form.nodes)
+    moving = set(form.nodes).intersection(moving_nodes(graph))
     kept: set[Value] = set()
     working: set[int] = set()
     for n in sorted(form.nodes):
@@ -126,7 +126,7 @@ def _shifted(graph: Graph, form: Form) -> set[Value]:
         if node.spec.family is Family.ELEMENTWISE or fresh & working:
             working.add(n)
         rows = node.types[0].shape[:1] == form.parallel[:1]
-        shifted = any(u in moving and u in inside for u in graph.users[n])
+        shifted = not moving.isdisjoint(graph.users[n])
         if n in working and rows and shifted and len(node.types) == 1:
             kept.add(Value(n))
     return kept
@@ -214,18 +214,24 @@ def _occurrences(expr: Expr, rows: RowSpan, row: Sym) -> Iterator[tuple[str, Row
                 yield from _occurrences(arg, rows, row)
 
 
+def _may_be(condition: Expr, holds: bool) -> bool:
+    return not isinstance(condition, Lit) or bool(condition.value) is holds
+
+
 def _narrowed(condition: Expr, holds: bool, rows: RowSpan, row: Sym) -> RowSpan:
     """Of some rows those, or more, for which a condition is as told."""
-    if isinstance(condition, Call) and condition.fn == "and" and holds:
+    if not isinstance(condition, Call):
+        return rows
+    if condition.fn == "and" and holds:
         for part in condition.args:
             rows = _narrowed(part, True, rows, row)
         return rows
-    if not isinstance(condition, Call) or condition.fn not in COMPARISONS:
+    if condition.fn not in COMPARISONS:
         return rows
     edges = _edges(condition, rows, row)
     ends = [_at(condition, row, edge) for edge in edges[:-1]]
     # Between edges the comparison is one and the same.
-    fits = [k for k, end in enumerate(ends) if not isinstance(end, Lit) or bool(end.value) is holds]
+    fits = [k for k, end in enumerate(ends) if _may_be(end, holds)]
     return (edges[fits[0]], edges[fits[-1] + 1] - 1) if fits else (0, -1)
 
 

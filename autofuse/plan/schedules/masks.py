@@ -92,6 +92,11 @@ class _Search:
             return None
         return Reach(self.offset, product.width, frozenset(self.known), tuple(self.same.items()))
 
+    def _adds_zeros(self, n: int) -> bool:
+        """Whether terms of a product beyond the mask are zero on the left."""
+        ours = [v for v in self.graph[n].inputs if v in self.known]
+        return ours == [self.lefts.get(n)] and set(self.known[ours[0]] or (1.0,)) == {0.0}
+
     def _follow(self, n: int) -> bool:
         """Whether a reader of a value that is cut short goes on with it, or needs no more of it."""
         node = self.graph[n]
@@ -99,8 +104,7 @@ class _Search:
         if family is Family.REDUCTION:
             return self._ends(n)
         if family is Family.CONTRACTION:
-            ours = [v for v in node.inputs if v in self.known]
-            return ours == [self.lefts.get(n)] and set(self.known[ours[0]] or (1.0,)) == {0.0}
+            return self._adds_zeros(n)
         if family is not Family.ELEMENTWISE or len(node.types) > 1:
             return False
         own = self.tags.get(Value(n))
@@ -132,20 +136,23 @@ class _Search:
         (made,) = self.graph[n].spec.reference((np.array(elements),), own)
         return float(made)
 
+    def _operands(self, n: int, turn: int, masked: bool) -> list[np.ndarray]:
+        operands = [self._met(v, turn, k) for k, v in enumerate(self.graph[n].inputs)]
+        return [np.array(False), *operands[1:]] if masked else operands
+
     def _made(self, n: int) -> tuple[float, ...] | None:
         """What an elementwise op makes beyond the mask, for each of the numbers it may meet."""
         node, masked = self.graph[n], self._is_masked(n)
         if not masked and all(self.known.get(v) is None for v in node.inputs):
             return None
-        types = tuple(TensorType((), self.graph.type_of(v).dtype) for v in node.inputs)
-        if DType.BOOL in [t.dtype for t in types[int(masked) :]]:
+        dtypes = [self.graph.type_of(v).dtype for v in node.inputs]
+        if DType.BOOL in dtypes[int(masked) :]:
             return None
+        types = tuple(TensorType((), dtype) for dtype in dtypes)
         call = OpCall(node.attrs, types, (TensorType((), node.types[0].dtype),))
         found: list[float] = []
         for turn in range(len(_MET)):
-            operands = [self._met(v, turn, k) for k, v in enumerate(node.inputs)]
-            if masked:
-                operands[0] = np.array(False)
+            operands = self._operands(n, turn, masked)
             with np.errstate(all="ignore"):
                 (made,) = node.spec.reference(tuple(operands), call)
             found.append(float(made))

@@ -131,9 +131,7 @@ class _Counter:
         a pass of its own that shares nothing with the others."""
         tags = dict(form.tags)
         for n in form.nodes:
-            family = self.graph[n].spec.family
-            folded = form.kind == "row" and family in _FOLDED
-            if (folded or family is Family.CONTRACTION) and Value(n) in tags:
+            if _is_folded(form, self.graph[n].spec.family) and Value(n) in tags:
                 self.kept[n] = {self.table.number(self._walked(Value(n), tags[Value(n)], n))}
         for value in form.outputs:
             local = local_shape(self.graph, value, tags[value])
@@ -167,9 +165,14 @@ class _Counter:
                 for value in n.inputs:
                     self.wanted.setdefault(value, set()).update(wanted)
                 continue
-            for at in wanted:
-                for operand, read in self.table.reads(node, at):
-                    self.wanted.setdefault(n.inputs[operand], set()).add(read)
+            self._read(node, wanted)
+
+    def _read(self, node: int, wanted: Iterable[int]) -> None:
+        """What a node reads that is asked for at each of these places."""
+        inputs = self.graph[node].inputs
+        for at in wanted:
+            for operand, read in self.table.reads(node, at):
+                self.wanted.setdefault(inputs[operand], set()).add(read)
 
     def _loop(self, node: int) -> None:
         """One iteration of a counted loop, and what it reads from outside."""
@@ -193,6 +196,10 @@ class _Counter:
         for k in range(call["carries"], len(inputs)):
             for number in inner.wanted.get(Value(body.inputs[1 + k]), ()):
                 self.want(inputs[k], inner.table.indices[number])
+
+
+def _is_folded(form: Form, family: Family) -> bool:
+    return family is Family.CONTRACTION or (form.kind == "row" and family in _FOLDED)
 
 
 def _is_stack(graph: Graph, value: Value) -> bool:

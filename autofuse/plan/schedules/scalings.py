@@ -30,8 +30,8 @@ def scalings(
     conversions: what is scaled afterwards is rounded as much. To f16 only where it is known to be
     `small` (`converts_to_f16`), because that has not the range of the others."""
     node, inside = graph[value.node], set(form.nodes)
-    users = [u for u in graph.users[value.node] if u in inside]
-    if value.node not in inside or len(users) != 1 or value in form.outputs:
+    users = sum(u in inside for u in graph.users[value.node])
+    if value.node not in inside or users != 1 or value in form.outputs:
         return ()
     if converts(graph, value) and (small or node.types[0].dtype is not DType.F16):
         return scalings(graph, form, node.inputs[0], tags, small=small)

@@ -73,7 +73,7 @@ class Terms:
     _fixed: dict[Value, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._inner = {*self._above(v for v in self.rows if self._is_fold(v)), *self.rows}
+        self._inner = {*self._above(filter(self._is_fold, self.rows)), *self.rows}
         self.anchors = frozenset(v.node for v in self._leaves() if self._is_fold(v))
         if self.anchors:
             tops = {self.graph[a].inputs[0] for a in self.anchors}

@@ -86,6 +86,15 @@ def contested(graph: Graph, candidate: Candidate, dialect: Dialect) -> dict[int,
     }
 
 
+def _timed(stored: Stored, digest: str, cache: str) -> list[tuple[float, str, str]]:
+    """Time, launch and code of a kernel, the fastest first."""
+    return sorted(
+        (one.timing.median_us, launch, code)
+        for (of, launch, state, code), one in stored.items()
+        if of == digest and state == cache and one.timing is not None
+    )
+
+
 def contests(
     graph: Graph, candidate: Candidate, dialect: Dialect, stored: Stored, cache: str,
     is_current: Callable[[FusionGroup, LaunchConfig, str], bool],
@@ -94,13 +103,8 @@ def contests(
     whether a stored code is the one that counts."""
     for position, digest in contested(graph, candidate, dialect).items():
         group = candidate.plan.groups[position]
-        rows = sorted(
-            (one.timing.median_us, launch, code)
-            for (of, launch, state, code), one in stored.items()
-            if of == digest and state == cache and one.timing is not None
-        )
         times: dict[str, float] = {}
-        for us, text, code in rows:
+        for us, text, code in _timed(stored, digest, cache):
             try:
                 launch = launch_of(text)
                 who = library_of(graph, group, launch, dialect) or GENERATED

@@ -3,7 +3,7 @@ have cost, and what storing each recomputed value would have cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -99,6 +99,10 @@ def digest_of(graph: Graph, group: FusionGroup) -> str:
     return group_digest(graph, group.nodes, group.outputs)
 
 
+def _digests(graph: Graph, groups: Sequence[FusionGroup]) -> set[str]:
+    return {digest_of(graph, g) for g in groups}
+
+
 def explain_plan(
     graph: Graph, candidate: Candidate, *, device: str = "auto", target: str = "",
     db: str | None = None,
@@ -110,15 +114,14 @@ def explain_plan(
     pairs = boundary_pairs(graph, plan)
     merged = {pair: merged_group(graph, plan, *pair) for pair in pairs}
     verdicts = {pair: _refusal(graph, plan, pair, merged[pair]) for pair in pairs}
-    wanted = [g for g in plan.groups if g.body is None]
-    wanted += [merged[pair] for pair in pairs if verdicts[pair] is None]
+    own = [g for g in plan.groups if g.body is None]
+    wanted = [*own, *(merged[pair] for pair in pairs if verdicts[pair] is None)]
     wanted += parts_of_crossings(graph, plan)
     with Store.open(db) as store:
         environment = kind.backend.environment()
         peaks = store.calibration(environment)
-        kernels = store.kernels(environment, {digest_of(graph, g) for g in wanted})
-    own = {digest_of(graph, g) for g in plan.groups if g.body is None}
-    cache = timed_in(kernels, own, cache_state("auto", graph, kind))
+        kernels = store.kernels(environment, _digests(graph, wanted))
+    cache = timed_in(kernels, _digests(graph, own), cache_state("auto", graph, kind))
     stored = _stored(kernels, cache)
     calibration = Calibration.kept(peaks)
     times = Times(graph, stored, calibration or NOMINAL)

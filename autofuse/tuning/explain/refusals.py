@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from autofuse.baselines import BASELINES
@@ -50,20 +51,22 @@ def kept_apart(graph: Graph, baseline: str, plan: FusionPlan) -> tuple[Kept, ...
     return tuple(_kept(graph, plan, decisions, ()))
 
 
+def _last_words(decisions: Iterable[Decision]) -> tuple[Decision, ...]:
+    """What each rule of each pass said last about each pair."""
+    said = {(d.pass_name, d.rule, d.producer_node, d.consumer_node): d for d in decisions}
+    return tuple(said.values())
+
+
 def _kept(
     graph: Graph, plan: FusionPlan, decisions: Sequence[Decision], scope: tuple[int, ...]
 ) -> Iterator[Kept]:
     here = [d for d in decisions if d.scope == scope]
     nodes = [frozenset(group.nodes) for group in plan.groups]
     for (first, second), values in boundary_pairs(graph, plan).items():
-        said = {
-            (d.pass_name, d.rule, d.producer_node, d.consumer_node): d
-            for d in here
-            if _between(d, nodes[first], nodes[second])
-        }
+        said = _last_words(d for d in here if _between(d, nodes[first], nodes[second]))
         size = sum(graph.type_of(v).nbytes for v in values)
-        told = tuple(_label(graph, v) for v in values)
-        yield Kept(scope, (first, second), told, size, tuple(said.values()))
+        told = tuple(map(partial(_label, graph), values))
+        yield Kept(scope, (first, second), told, size, said)
     for group in plan.groups:
         if group.body is not None:
             body, _ = host_loop(graph, group)

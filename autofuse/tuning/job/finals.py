@@ -210,7 +210,7 @@ def _with_recorded(final: Final, field: _Field) -> Final:
         assert timing is not None
         us[name] = timing.median_us
         verdicts[name] = _by_quartiles(name, timing, final.record.timing)
-    order = [n for n in names if n in verdicts]
+    order = list(filter(verdicts.__contains__, names))
     return replace(
         final,
         baseline_us={n: us[n] for n in order},

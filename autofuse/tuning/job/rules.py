@@ -159,15 +159,18 @@ class _Runs:
         self._turned = False
         self._cut_short: set[str] = set()
 
+    def _record(self, candidate: Candidate) -> Measurement | None:
+        """None where there is no time for it."""
+        if candidate.digest in self._cut_short:
+            return None
+        return self.job.known(candidate) or self._measured(candidate)
+
     def run(self) -> None:
         """Measure while a plan can still win, and there is time."""
         while self.order and not self._none_can_win():
             name = self.order.popleft()
             candidate = self.candidates[name]
-            if candidate.digest in self._cut_short:
-                self.late.append(name)
-                continue
-            record = self.job.known(candidate) or self._measured(candidate)
+            record = self._record(candidate)
             if record is None:
                 self.late.append(name)
                 continue

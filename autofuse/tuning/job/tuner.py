@@ -297,20 +297,24 @@ def _is_verified(job: Job, record: Measurement) -> bool:
     return record.max_rel_error is not None and not job.evaluator.worker.blind
 
 
+def _least_bytes(job: Job) -> int | None:
+    """Of intermediates of a plan that works."""
+    works = (m.candidate for m in job.stored.values() if m.timing is not None)
+    return min((candidate_bytes(job.graph, candidate_from_json(c)) for c in works), default=None)
+
+
 def _no_plan(job: Job) -> str:
     """Why no plan can be the result."""
-    works = [m for m in job.stored.values() if m.timing is not None]
-    if works:
-        plans = (candidate_from_json(m.candidate) for m in works)
-        least = min(candidate_bytes(job.graph, each) for each in plans)
+    least = _least_bytes(job)
+    if least is not None:
         return (
             f"no plan was found that fits {job.max_memory} bytes of intermediates: "
             f"the least that was measured needs {least}"
         )
-    failures = (m.failure for m in job.stored.values() if m.failure is not None)
-    found = next(failures, None)
-    text = "nothing was measured" if found is None else f"{found.kind.value}: {found.message}"
-    machine = [m.failure.blame for m in job.stored.values() if m.failure is not None]
-    if set(machine) <= {Blame.MACHINE} and job.is_over():
+    failures = [m.failure for m in job.stored.values() if m.failure is not None]
+    text = (
+        f"{failures[0].kind.value}: {failures[0].message}" if failures else "nothing was measured"
+    )
+    if {failure.blame for failure in failures} <= {Blame.MACHINE} and job.is_over():
         return f"no plan could be measured in {job.budget.seconds:g} s: try a larger one ({text})"
     return f"no plan of this graph works: {text}"
