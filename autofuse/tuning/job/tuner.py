@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Unpack
 
+from autofuse.collector import seldom_collecting
 from autofuse.cost.bounds import candidate_bytes
 from autofuse.cost.least import graph_bound_us
 from autofuse.devices import DeviceKind, timed_device
@@ -75,7 +76,7 @@ def tune(
         kind = replace(kind, backend=replace(kind.backend, build=asked.build, ahead=None))
     strategy_of(asked)  # before anything is opened
     stop, tell = asked.stop or (lambda: False), asked.progress or (lambda _: None)
-    with Store.open(asked.db) as store:
+    with seldom_collecting(), Store.open(asked.db) as store:
         with Heartbeat(tell, lambda: asked.budget_s) as waiting:
 
             def say(phase: str) -> None:
