@@ -227,7 +227,7 @@ def _measure_untuned(job: Job) -> None:
     planned_s = max(UNTUNED_SHARE * job.budget.left_s, MOMENT_S)
     found = within(
         job.budget.impatience(job.budget.elapsed_s + planned_s),
-        lambda: kept_untuned(job.graph, job.kind, job.peaks.before),
+        lambda: kept_untuned(job.graph, job.kind, job.peaks.before, job.space),
     )
     if found is not None and job.fits(found.plan):
         job.at_hand.append(found)
