@@ -15,7 +15,7 @@ from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.records import Measurement
-from autofuse.tuning.job import rules
+from autofuse.tuning.job import rule_plans
 from autofuse.tuning.job.calibrating import Peaks
 from autofuse.tuning.job.job import Job
 from autofuse.tuning.job.rules import Ruled, RulesAsked, measure_rules
@@ -143,7 +143,7 @@ def test_no_baseline_is_run_late_where_a_plan_works_already(
         job.clock.now += 0.3 * job.seconds
         return baseline_candidate(graph, name, RulesJob.space)
 
-    monkeypatch.setattr(rules, "baseline_candidate", slow)
+    monkeypatch.setattr(rule_plans, "baseline_candidate", slow)
     found = ruled(job)
     assert job.measured == [] and set(found.left_out) == set(BASELINES)
     job.stored.clear()
@@ -158,6 +158,6 @@ def test_what_serves_alone_is_planned_first(monkeypatch: pytest.MonkeyPatch) -> 
         planned.append(name)
         return baseline_candidate(graph, name, RulesJob.space)
 
-    monkeypatch.setattr(rules, "baseline_candidate", noted)
+    monkeypatch.setattr(rule_plans, "baseline_candidate", noted)
     ruled(RulesJob(1e4))
     assert planned[0] == DEFAULT_PLAN and sorted(planned) == sorted(BASELINES)

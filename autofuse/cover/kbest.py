@@ -26,10 +26,10 @@ class Ranked:
 
 def k_best(
     problem: CoverProblem | Prepared, costs: Mapping[str, float | None] | None = None,
-    k: int = 1, left_s: LeftS = no_limit, rough: bool = False,
+    k: int = 1, left_s: LeftS = no_limit, rough: bool = False, guess: bool = False,
 ) -> tuple[Ranked, ...]:  # fmt: skip
     """The k least plans, best first; fewer where there are no more. `rough` ones are found soon,
-    and perhaps are not the least.
+    and perhaps are not the least; a `guess` is one that is found sooner still.
 
     `costs`: by key, in place of the bound; None means the piece cannot be used. A plan that holds
     all of another one is no plan of its own here. When `left_s` says that no time is left they are
@@ -47,7 +47,7 @@ def k_best(
     sums: list[tuple[float, Plan]] = [(0.0, ())]
     for program, copies in zip(prepared.programs, presolved.copies, strict=True):
         keys = np.array(program.part.keys, dtype=np.int64)
-        plans = _part_plans(program, current[keys], ~out[keys], k, left_s, rough)
+        plans = _part_plans(program, current[keys], ~out[keys], k, left_s, rough, guess)
         for copy in copies:
             sums = _merge(sums, [(s.cost, tuple(copy[p] for p in s.plan)) for s in plans], k)
     return tuple(Ranked(_ordered(presolved, plan), cost) for cost, plan in sums)
@@ -60,11 +60,12 @@ def _part_plans(
     k: int,
     left_s: LeftS,
     rough: bool,
+    guess: bool,
 ) -> list[Solved]:
     """The k least plans of a part, each found with all before it forbidden."""
     found: list[Solved] = []
     while len(found) < k:
-        solved = program.solve(costs, allowed, [s.plan for s in found], left_s, rough)
+        solved = program.solve(costs, allowed, [s.plan for s in found], left_s, rough, guess)
         if solved is None or not solved.plan:
             break
         found.append(solved)

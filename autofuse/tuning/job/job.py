@@ -129,6 +129,9 @@ class Job:
     def prepare(self, candidates: Sequence[Candidate]) -> float:
         return self.evaluator.prepare(candidates)
 
+    def ahead(self, candidates: Sequence[Candidate]) -> None:
+        self.evaluator.ahead(candidates)
+
     def profile(self, candidate: Candidate, rivals_us: Sequence[float] = ()) -> Profiled:
         known = self._turn("profile", candidate, lambda: self._profiled(candidate), self.is_over)
         if known is not None:

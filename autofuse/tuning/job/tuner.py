@@ -33,6 +33,7 @@ from autofuse.tuning.job.finals import Final
 from autofuse.tuning.job.heartbeat import Heartbeat
 from autofuse.tuning.job.incumbent import final_comparison
 from autofuse.tuning.job.job import LEAST_LIMIT_S, Job
+from autofuse.tuning.job.rule_plans import RulePlans
 from autofuse.tuning.job.rules import Ruled, RulesAsked, measure_rules
 from autofuse.tuning.job.unmeasured import unmeasured
 from autofuse.tuning.options import COLD, TuneKeywords, TuneOptions
@@ -120,9 +121,13 @@ def _measuring(
     setup_s, hardware = budget.setup_s, kind.timer
     with Worker(workload, setup_s=setup_s, hardware=hardware, stop=budget.stop) as worker:
         worker.begin()
-        yield Evaluator(
+        evaluator = Evaluator(
             kind.backend, graph, digest(graph), worker, sampling, budget, hardware.hangs_are_final
         )
+        try:
+            yield evaluator
+        finally:
+            evaluator.settle()
 
 
 def _run(job: Job, search: Strategy, rules: RulesAsked, forms: Forms) -> TuneResult:
@@ -135,8 +140,9 @@ def _run(job: Job, search: Strategy, rules: RulesAsked, forms: Forms) -> TuneRes
     )
     job.recall()
     try:
-        _measure_untuned(job)
-        ruled = measure_rules(job, rules)
+        planned = RulePlans(job, rules.names)
+        _measure_untuned(job, planned)
+        ruled = measure_rules(job, rules, planned)
     except LateReferenceError as late:
         return _not_measured(job, forms, Ruled((), ()), str(late))
     findings = _searched(job, search)
@@ -217,11 +223,11 @@ def _bound_us(job: Job) -> float | None:
     return None if peaks is None else graph_bound_us(job.graph, peaks)
 
 
-def _measure_untuned(job: Job) -> None:
+def _measure_untuned(job: Job, planned: RulePlans) -> None:
     """What was served before there was anything to know, so that tuning never makes it slower. It
     comes first: rules that cannot use a budget of a few seconds would leave nothing for it. It gets
     some seconds even where the reference took all of the budget, as the first baseline does: that
-    one would be served alone."""
+    one would be served alone. While it is compiled the rules plan."""
     if job.is_over():
         return
     planned_s = max(UNTUNED_SHARE * job.budget.left_s, MOMENT_S)
@@ -233,6 +239,9 @@ def _measure_untuned(job: Job) -> None:
         job.at_hand.append(found)
     wanted = job.at_hand and job.at_hand[0].origin == EXPECTED and not job.is_over()
     if found is not None and wanted and job.known(found) is None:
+        job.evaluator.ahead([found])
+        if job.evaluator.is_ahead:
+            planned.plan(lambda: not job.evaluator.is_ahead)
         job.evaluator.start(found)
         room_s = max(job.budget.room_s, LEAST_LIMIT_S)
         job.measure_now(found, "search", job.budget.elapsed_s + room_s)

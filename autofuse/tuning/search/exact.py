@@ -35,7 +35,7 @@ from autofuse.tuning.search.allocation import (
 )
 from autofuse.tuning.search.candidates import candidate_kernels
 from autofuse.tuning.search.cover import cover_problem
-from autofuse.tuning.search.profiling import Kernels, Round
+from autofuse.tuning.search.profiling import Kernels, Round, measured_first
 from autofuse.tuning.search.prospects import Prospect, expectations, is_library, prospect
 from autofuse.tuning.search.regions import (
     WHOLE_NODES,
@@ -84,6 +84,7 @@ class ExactSearch:
         if fused is None:
             fused = FusionSpace(self.graph).choose(first_option, enumerating.is_over)
         self.fused = fused
+        bench.ahead(measured_first(bench, fused, space or bench.space))
         found = enumeration or self._enumerate(enumerating)
         naming = Share(bench.left_s, NAMING_SHARE)
         self.enumeration = found.named(naming.is_over)

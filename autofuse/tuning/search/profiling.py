@@ -320,6 +320,15 @@ class Kernels:
         return asked
 
 
+def measured_first(bench: Bench, fused: FusionPlan, space: LaunchSpace) -> list[Candidate]:
+    """What a search begins with in any case, of a graph for which it is not worked out what to
+    expect of kernels: the plans that are given."""
+    if has_products(bench.graph, range(len(bench.graph.nodes))):
+        return []
+    given = filter(bench.fits, (fused, *bench.plans.values()))
+    return [default_candidate(bench.graph, each, space, "exact") for each in given]
+
+
 def _launches(asked: Round) -> dict[str, LaunchConfig]:
     return {key: trial.launch for key, trial in asked.items()}
 

@@ -62,13 +62,13 @@ def prospect(
     Raises AutofuseError where the kernels that are left make none."""
     incumbent = _least_us(prepared, dict.fromkeys(guesses) | dict(costs), left_s)
     if incumbent is None:
-        likely = k_best(prepared, {**guesses, **costs}, 1, left_s)
+        likely = k_best(prepared, {**guesses, **costs}, 1, left_s, guess=True)
         return Prospect(Outlook(), likely[0].plan if likely else ())
     bias = bias_of((kinds[k], us, guesses[k]) for k, us in costs.items() if us is not None)
     found: list[tuple[float, tuple[int, ...]]] = []
     for deviations in DEVIATIONS:
         guess = {k: bias.time_us(kinds[k], us, deviations) for k, us in guesses.items()}
-        chosen = k_best(prepared, {**guess, **costs}, 1, left_s)[0].plan
+        chosen = k_best(prepared, {**guess, **costs}, 1, left_s, guess=True)[0].plan
         keys = [prepared.problem.pieces[i].key for i in chosen]
         measured = sum(costs.get(key) or 0.0 for key in keys)
         others = [(kinds[key], guesses[key]) for key in keys if key not in costs]

@@ -44,11 +44,14 @@ class Selection:
         groups = dict.fromkeys((*self.rest, *self.cover.groups(chosen)))
         return ordered_plan(self.bench.graph, groups)
 
-    def least(self, costs: Mapping[str, float | None]) -> tuple[int, ...] | None:
-        """The least plan by given costs (bounds where there are none); None where there is none,
-        or none was found in time."""
+    def least(
+        self, costs: Mapping[str, float | None], guess: bool = False
+    ) -> tuple[int, ...] | None:
+        """The least plan by given costs (bounds where there are none), or nearly; None where there
+        is none, or none was found in time."""
+        left_s = solving(self.bench.left_s).left_s
         try:
-            found = k_best(self.prepared, costs, 1, solving(self.bench.left_s).left_s)
+            found = k_best(self.prepared, costs, 1, left_s, guess=guess)
         except AutofuseError:  # the pieces that are left make no plan
             return None
         return found[0].plan if found else None
@@ -84,12 +87,21 @@ class Selection:
             todo -= set(self.kernels.known())
             if not todo:
                 return
-            chosen = self.least(self.kernels.costs() | dict.fromkeys(todo, ALMOST_FREE))
-            new = self.unknown(chosen) if chosen is not None else set()
-            if chosen is None or not new & todo:
+            chosen = self._holding(todo)
+            if chosen is None:
                 self.kernels.give_up(todo)  # in no plan at any price: nothing can be said here
                 return
-            self.measure(chosen, new)
+            self.measure(chosen, self.unknown(chosen))
+
+    def _holding(self, todo: set[str]) -> tuple[int, ...] | None:
+        """A plan that holds some kernels of `todo`, as many as a guess does, or None where the
+        least one by costs that ask for them holds none."""
+        costs = self.kernels.costs() | dict.fromkeys(todo, ALMOST_FREE)
+        for guess in (True, False):
+            chosen = self.least(costs, guess)
+            if chosen is not None and self.unknown(chosen) & todo:
+                return chosen
+        return None
 
     def measure(self, chosen: Sequence[int], new: set[str]) -> None:
         """Run the plan of chosen pieces, of which `new` are unknown; if it fails, find out why."""
