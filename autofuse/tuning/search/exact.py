@@ -266,9 +266,9 @@ class ExactSearch:
             unknown = self.whole.unknown(found.plan)
             if not unknown or not self.allocation.is_promising(found.outlook):
                 return
-            known = len(self.kernels.known())
-            self.whole.measure(found.plan, unknown)
-            self.trials += 1
+            known, worth = len(self.kernels.known()), self.allocation.is_worth
+            others = [plan for gain, plan in found.others if worth(gain, found.outlook)]
+            self.trials += self.whole.measure_some([found.plan, *others])
             self._tell()
             if len(self.kernels.known()) == known:
                 return

@@ -171,6 +171,10 @@ class Kernels:
             self._tiles[key] = tile_facts(self.graph, group) if product else None
         return self._tiles[key]
 
+    def build_ahead(self, plans: Sequence[FusionPlan]) -> None:
+        """Build plans that are profiled next, side by side."""
+        self._ahead_s = self.bench.prepare([self.candidate(p, {}) for p in plans]) / len(plans)
+
     def profile(self, found: FusionPlan, trial: Mapping[str, LaunchConfig]) -> bool:
         """Build and run one plan; whether it works. Every kernel new in it gets its time."""
         return self.learn(self.candidate(found, trial))

@@ -46,10 +46,12 @@ def is_library(graph: Graph, group: FusionGroup) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """The outlook, and the pieces of the plan of which most is expected."""
+    """The outlook, the pieces of the plan of which most is expected, and of other plans of which
+    something is expected, each with how much, the best first."""
 
     outlook: Outlook
     plan: tuple[int, ...]
+    others: tuple[tuple[float, tuple[int, ...]], ...] = ()
 
 
 def prospect(
@@ -73,8 +75,12 @@ def prospect(
         measured = sum(costs.get(key) or 0.0 for key in keys)
         others = [(kinds[key], guesses[key]) for key in keys if key not in costs]
         found.append((expected_improvement_us(incumbent, measured, others, bias), chosen))
-    gain, plan = max(found, key=lambda one: one[0])
-    return Prospect(Outlook(incumbent, gain), plan)
+    (gain, plan), *others = sorted(found, key=lambda one: -one[0])
+    more: dict[frozenset[int], tuple[float, tuple[int, ...]]] = {}
+    for less, chosen in others:
+        if set(chosen) != set(plan):
+            more.setdefault(frozenset(chosen), (less, chosen))
+    return Prospect(Outlook(incumbent, gain), plan, tuple(more.values()))
 
 
 def _least_us(prepared: Prepared, costs: Mapping[str, float | None], left_s: LeftS) -> float | None:

@@ -103,6 +103,23 @@ class Selection:
                 return chosen
         return None
 
+    def measure_some(self, plans: Sequence[Sequence[int]]) -> int:
+        """Run those of some plans, by their pieces, of which kernels are unknown and for which
+        there is time; how many. They are built side by side: to choose one costs as much as to run
+        it."""
+        each_s, left_s = self.kernels.per_plan_s, self.bench.left_s()
+        unknown = [chosen for chosen in plans if self.unknown(chosen)]
+        todo = [one for k, one in enumerate(unknown) if not k or (k + 1) * each_s <= left_s]
+        if len(todo) > 1:
+            self.kernels.build_ahead(list(map(self.plan_of, todo)))
+        run = 0
+        for chosen in todo:
+            new = self.unknown(chosen)
+            if new and not (run and self.bench.is_over()):
+                self.measure(chosen, new)
+                run += 1
+        return run
+
     def measure(self, chosen: Sequence[int], new: set[str]) -> None:
         """Run the plan of chosen pieces, of which `new` are unknown; if it fails, find out why."""
         if not self.kernels.profile(self.plan_of(chosen), {}) and len(new) > 1:
