@@ -126,7 +126,7 @@ class Evaluator:
         # Codes of kernels that passed on all draws: a plan of them needs one checked run.
         self.verified: set[str] = set()
         self._codes: dict[str, tuple[str, ...]] = {}
-        self._ahead = Ahead(self._compile)
+        self._ahead: Ahead[Candidate | Written] = Ahead(self._compile)
         self._confirmed_now: set[str] = set()
 
     def __call__(
@@ -210,9 +210,13 @@ class Evaluator:
         return failure
 
     def ahead(self, candidates: Sequence[Candidate]) -> None:
-        """Compile candidates in the background until something is built or timed here."""
-        if self.backend.ahead is not None:
-            self._ahead.begin(candidates)
+        """Compile candidates in the background until something is built or timed here. The first
+        is written before: to write is to plan, and of two threads that plan each takes twice as
+        long."""
+        if self.backend.ahead is not None and candidates:
+            first = write(self.backend, self.graph, candidates[0], self.budget.room_s)
+            self.spent += Cost(codegen=first.seconds)
+            self._ahead.begin([first, *candidates[1:]])
 
     @property
     def is_ahead(self) -> bool:
@@ -223,12 +227,13 @@ class Evaluator:
         """From now on nothing is compiled in the background."""
         self.spent += Cost(compile=self._ahead.settle())
 
-    def _compile(self, candidate: Candidate) -> None:
+    def _compile(self, one: Candidate | Written) -> None:
         room_s = self.budget.room_s
-        written = write(self.backend, self.graph, candidate, room_s)
-        if written.failure is None and self.backend.ahead is not None:
+        graph, backend = self.graph, self.backend
+        written = one if isinstance(one, Written) else write(backend, graph, one, room_s)
+        if written.failure is None and backend.ahead is not None:
             with suppress(CompileError, CompilerMissing):
-                self.backend.ahead([written.program], timeout_s=room_s)
+                backend.ahead([written.program], timeout_s=room_s)
 
     def prepare(self, candidates: Sequence[Candidate]) -> float:
         """Build candidates side by side, while nothing is timed: a kernel alone would keep one

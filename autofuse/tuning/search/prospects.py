@@ -75,12 +75,11 @@ def prospect(
         measured = sum(costs.get(key) or 0.0 for key in keys)
         others = [(kinds[key], guesses[key]) for key in keys if key not in costs]
         found.append((expected_improvement_us(incumbent, measured, others, bias), chosen))
-    (gain, plan), *others = sorted(found, key=lambda one: -one[0])
-    more: dict[frozenset[int], tuple[float, tuple[int, ...]]] = {}
-    for less, chosen in others:
-        if set(chosen) != set(plan):
-            more.setdefault(frozenset(chosen), (less, chosen))
-    return Prospect(Outlook(incumbent, gain), plan, tuple(more.values()))
+    most: dict[frozenset[int], tuple[float, tuple[int, ...]]] = {}
+    for one in sorted(found, key=lambda one: -one[0]):
+        most.setdefault(frozenset(one[1]), one)
+    best, *less = most.values()
+    return Prospect(Outlook(incumbent, best[0]), best[1], tuple(less))
 
 
 def _least_us(prepared: Prepared, costs: Mapping[str, float | None], left_s: LeftS) -> float | None:

@@ -107,9 +107,7 @@ class Selection:
         """Run those of some plans, by their pieces, of which kernels are unknown and for which
         there is time; how many. They are built side by side: to choose one costs as much as to run
         it."""
-        each_s, left_s = self.kernels.per_plan_s, self.bench.left_s()
-        unknown = [chosen for chosen in plans if self.unknown(chosen)]
-        todo = [one for k, one in enumerate(unknown) if not k or (k + 1) * each_s <= left_s]
+        todo = self._in_time([chosen for chosen in plans if self.unknown(chosen)])
         if len(todo) > 1:
             self.kernels.build_ahead(list(map(self.plan_of, todo)))
         run = 0
@@ -119,6 +117,11 @@ class Selection:
                 self.measure(chosen, new)
                 run += 1
         return run
+
+    def _in_time(self, plans: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+        """The first of some plans, and as many more as there is time to run."""
+        each_s, left_s = self.kernels.per_plan_s, self.bench.left_s()
+        return [one for k, one in enumerate(plans) if not k or (k + 1) * each_s <= left_s]
 
     def measure(self, chosen: Sequence[int], new: set[str]) -> None:
         """Run the plan of chosen pieces, of which `new` are unknown; if it fails, find out why."""
