@@ -2,12 +2,12 @@
 
 import threading
 
-from autofuse.tuning.ahead import Ahead
+from autofuse.tuning.ahead import Background
 
 
 def test_it_builds_in_order_while_something_else_is_done() -> None:
     built: list[int] = []
-    ahead = Ahead(built.append)
+    ahead = Background(built.append)
     ahead.begin([1, 2, 3])
     while ahead.is_busy:
         pass
@@ -23,7 +23,7 @@ def test_who_settles_waits_for_what_is_being_built_and_gives_up_the_rest() -> No
         go_on.wait()
         built.append(one)
 
-    ahead = Ahead(build)
+    ahead = Background(build)
     ahead.begin([1, 2])
     begun.wait()
     threading.Timer(0.05, go_on.set).start()
@@ -35,7 +35,7 @@ def test_who_settles_waits_for_what_is_being_built_and_gives_up_the_rest() -> No
 
 def test_it_can_begin_again_and_settle_with_nothing_begun() -> None:
     built: list[int] = []
-    ahead = Ahead(built.append)
+    ahead = Background(built.append)
     ahead.settle()
     ahead.begin([1])
     while ahead.is_busy:

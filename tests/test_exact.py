@@ -18,12 +18,10 @@ from autofuse.cover import (
     PlanResult,
     k_best,
     plan,
-    program,
 )
 from autofuse.cover.ascent import opening
 from autofuse.cover.order import run_order
 from autofuse.cover.presolve import Part, presolve
-from autofuse.cover.program import ROUGHLY
 from autofuse.errors import AutofuseError
 from tests.support.exact_problems import Sample, all_plans, least_cost, random_sample, runnable
 from tests.support.seeds import seeds
@@ -379,24 +377,6 @@ def test_k_best_lists_every_irredundant_plan_in_order():
         assert [r.cost_us for r in ranked] == pytest.approx([c for c, _ in every[:6]])
         assert all(runnable(sample.problem, r.plan) for r in ranked)
         assert len({frozenset(r.plan) for r in ranked}) == len(ranked) == min(6, len(every))
-
-
-def test_a_guess_is_a_plan_that_is_hardly_worse_than_the_least():
-    for seed in range(25):
-        sample = random_sample(seed, nodes=10)
-        least = least_cost(sample.problem, sample.costs)
-        (guess,) = k_best(sample.problem, sample.costs, guess=True)
-        assert runnable(sample.problem, guess.plan)
-        assert least * (1 - CLOSE) <= guess.cost_us <= least * (1 + ROUGHLY) * (1 + CLOSE)
-
-
-def test_no_solver_is_asked_for_a_guess_that_the_relaxation_leads_to(monkeypatch):
-    def asked(*given):
-        raise AssertionError("a solver was asked")
-
-    monkeypatch.setattr(program, "solve_integer", asked)
-    (guess,) = k_best(layers(3), guess=True)
-    assert guess.cost_us == pytest.approx(12)
 
 
 def test_k_best_by_bounds_alone():

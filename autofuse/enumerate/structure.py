@@ -19,7 +19,7 @@ Key = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class KnownBounds:
     """Lower bounds of the groups of one graph by the peaks of one device, each worked out once."""
 
     graph: Graph
@@ -125,9 +125,9 @@ class Structures:
         }
         return len(read) + len(outputs) <= MAX_BUFFERS and not may_repeat(self.graph, nodes)
 
-    def bounds(self, calibration: Calibration) -> Bounds:
+    def bounds(self, calibration: Calibration) -> KnownBounds:
         """Lower bounds by these peaks."""
-        return Bounds(self.graph, calibration, self._bounds.setdefault(calibration, {}))
+        return KnownBounds(self.graph, calibration, self._bounds.setdefault(calibration, {}))
 
     def digest(self, key: Key, nodes: Sequence[int], outputs: Sequence[Value]) -> str:
         """The group's digest, computed once for all groups with this key."""

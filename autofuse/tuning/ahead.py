@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Ahead(Generic[T]):
+class Background(Generic[T]):
     """Builds one thing after another in a thread of its own. What goes wrong is said by who builds
     it again."""
 

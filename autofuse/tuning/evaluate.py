@@ -26,7 +26,7 @@ from autofuse.plan.fusion.groups import host_loop
 from autofuse.plan.program.schedule import launches_per_call, schedule
 from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Blame, Cost, Failure, FailureKind, Measurement
-from autofuse.tuning.ahead import Ahead
+from autofuse.tuning.ahead import Background
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.problem import count_groups
 from autofuse.tuning.quarantine import Quarantine
@@ -126,7 +126,7 @@ class Evaluator:
         # Codes of kernels that passed on all draws: a plan of them needs one checked run.
         self.verified: set[str] = set()
         self._codes: dict[str, tuple[str, ...]] = {}
-        self._ahead: Ahead[Candidate | Written] = Ahead(self._compile)
+        self._ahead: Background[Candidate | Written] = Background(self._compile)
         self._confirmed_now: set[str] = set()
 
     def __call__(
