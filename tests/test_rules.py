@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,10 +15,11 @@ from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
-from autofuse.records import Measurement
+from autofuse.records import Blame, Failure, FailureKind, Measurement
 from autofuse.tuning.job import rule_plans
 from autofuse.tuning.job.calibrating import Peaks
 from autofuse.tuning.job.job import Job
+from autofuse.tuning.job.rule_plans import RulePlans
 from autofuse.tuning.job.rules import Ruled, RulesAsked, measure_rules
 from autofuse.tuning.options import ALL, FAST
 from autofuse.tuning.plans import DEFAULT_PLAN, baseline_candidate
@@ -148,6 +150,22 @@ def test_no_baseline_is_run_late_where_a_plan_works_already(
     assert job.measured == [] and set(found.left_out) == set(BASELINES)
     job.stored.clear()
     ruled(job)
+    assert len(job.measured) == 1
+
+
+def test_only_one_gets_seconds_beyond_a_budget_that_is_over() -> None:
+    late = Failure(FailureKind.COMPILE, "no time", Blame.MACHINE)
+
+    class Late(RulesJob):
+        def measure_now(self, candidate: Candidate, stage: str, until_s: float) -> Measurement:
+            self.measured.append(candidate.origin)
+            return replace(self.measure(candidate), timing=None, failure=late)
+
+    job = Late(10.0)
+    planned = RulePlans(cast(Job, job), tuple(BASELINES))
+    planned.plan(lambda: False)
+    job.clock.now += 2 * job.seconds
+    measure_rules(cast(Job, job), RulesAsked.of(FAST), planned)
     assert len(job.measured) == 1
 
 

@@ -181,7 +181,10 @@ class _Runs:
 
     def _until_s(self, candidate: Candidate) -> float | None:
         others = {self.candidates[n].digest for n in self.order} - {candidate.digest}
-        return _until_s(self.job, self.found, self.until_s, bool(others - self._cut_short))
+        waits = bool(others - self._cut_short)
+        if self._cut_short and self.job.budget.room_s <= 0:
+            return None  # some seconds beyond the budget are for one alone
+        return _until_s(self.job, self.found, self.until_s, waits)
 
     def _note_cut_short(self, candidate: Candidate, failure: Failure) -> None:
         if failure.kind is FailureKind.COMPILE and not self.found and not self._turned:
