@@ -174,6 +174,9 @@ class ReplayBench:
         """Compiling is charged when it is recorded, one candidate after another."""
         return 0.0
 
+    def ahead(self, candidates: Sequence[Candidate]) -> None:
+        """Nothing is compiled."""
+
     def profile(self, candidate: Candidate, rivals_us: Sequence[float] = ()) -> Profiled:
         """Every kernel's time, at the recorded cost."""
         seconds = self.recorded.compile(candidate)

@@ -92,7 +92,7 @@ def test_nothing_that_was_not_measured_is_kept_and_the_next_session_goes_on(
     assert found.verified and found.is_timed
     with monkeypatch.context() as patch:  # what is known is the result of a late one
         patch.setattr(Budget, "setup_s", lambda _: 0.0)
-        patch.setattr(tuner, "_measure_untuned", lambda job: job.evaluator.worker.start())
+        patch.setattr(tuner, "_measure_untuned", lambda job, _: job.evaluator.worker.start())
         again = tuned(db)
     assert again.verified and again.is_timed and again.best.digest == found.best.digest
 

@@ -21,7 +21,7 @@ FILE_LINES, FUNCTION_LINES, HARD_LINES = 400, 40, 80
 LONG_SHARE = 0.01
 
 # What each room may import, besides itself. "autofuse" are the public names in its __init__.
-BASE = {"errors", "limits", "ops", "order", "patience"}
+BASE = {"collector", "errors", "limits", "ops", "order", "patience"}
 TO_PLAN = BASE | {"graph", "plan"}
 TO_COST = TO_PLAN | {"cost"}
 TO_BACKENDS = TO_PLAN | {"kernel", "records", "backends"}
@@ -35,6 +35,7 @@ TO_COMMANDS = TO_PEERS | {
     "serving", "fleet", "report", "sources", "peers", "casestudy", "autofuse", "units",
 }  # fmt: skip
 MAY_IMPORT = {
+    "collector": set(),
     "errors": set(),
     "faults": {"errors"},
     "limits": set(),

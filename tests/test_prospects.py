@@ -62,6 +62,27 @@ def test_little_is_expected_of_what_is_expected_to_be_slow_whatever_its_bound() 
     assert hopeful.outlook.gain_us > 1.0 and hopeful.plan == (2,)
 
 
+def test_other_plans_are_those_of_other_hopes_each_once() -> None:
+    pieces = (*CHOICE.pieces, piece("three", "", "b", 1.0))
+    more = CoverProblem(pieces, frozenset("b"), frozenset())
+    guesses = {**GUESSES, "both": 17.0, "three": 16.5}
+    kinds = {**KINDS, "one": "seen", "two": "seen", "three": ""}
+    costs = {"one": 9.0, "two": 9.0}
+    found = prospect(Prepared(more), guesses, costs, kinds, no_limit)
+    plans = [found.plan, *(plan for _, plan in found.others)]
+    assert len({frozenset(plan) for plan in plans}) == len(plans) <= 3
+    gains = [found.outlook.gain_us, *(gain for gain, _ in found.others)]
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_a_plan_is_worth_more_than_a_round_as_far_as_expectations_are_believed() -> None:
+    allocation, outlook = Allocation(None), Outlook(100.0, 5.0)
+    assert allocation.is_worth(3.0, outlook) and not allocation.is_worth(1.0, outlook)
+    allocation.is_promising(outlook)
+    allocation.is_promising(outlook)  # nothing came of it
+    assert not allocation.is_worth(3.0, outlook)
+
+
 def test_a_plan_is_promising_while_more_is_expected_of_it_than_of_a_round() -> None:
     allocation = Allocation(None)
     assert allocation.is_promising(Outlook()), "there is no plan yet"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,10 +15,11 @@ from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
-from autofuse.records import Measurement
-from autofuse.tuning.job import rules
+from autofuse.records import Blame, Failure, FailureKind, Measurement
+from autofuse.tuning.job import rule_plans
 from autofuse.tuning.job.calibrating import Peaks
 from autofuse.tuning.job.job import Job
+from autofuse.tuning.job.rule_plans import RulePlans
 from autofuse.tuning.job.rules import Ruled, RulesAsked, measure_rules
 from autofuse.tuning.options import ALL, FAST
 from autofuse.tuning.plans import DEFAULT_PLAN, baseline_candidate
@@ -143,11 +145,27 @@ def test_no_baseline_is_run_late_where_a_plan_works_already(
         job.clock.now += 0.3 * job.seconds
         return baseline_candidate(graph, name, RulesJob.space)
 
-    monkeypatch.setattr(rules, "baseline_candidate", slow)
+    monkeypatch.setattr(rule_plans, "baseline_candidate", slow)
     found = ruled(job)
     assert job.measured == [] and set(found.left_out) == set(BASELINES)
     job.stored.clear()
     ruled(job)
+    assert len(job.measured) == 1
+
+
+def test_only_one_gets_seconds_beyond_a_budget_that_is_over() -> None:
+    late = Failure(FailureKind.COMPILE, "no time", Blame.MACHINE)
+
+    class Late(RulesJob):
+        def measure_now(self, candidate: Candidate, stage: str, until_s: float) -> Measurement:
+            self.measured.append(candidate.origin)
+            return replace(self.measure(candidate), timing=None, failure=late)
+
+    job = Late(10.0)
+    planned = RulePlans(cast(Job, job), tuple(BASELINES))
+    planned.plan(lambda: False)
+    job.clock.now += 2 * job.seconds
+    measure_rules(cast(Job, job), RulesAsked.of(FAST), planned)
     assert len(job.measured) == 1
 
 
@@ -158,6 +176,6 @@ def test_what_serves_alone_is_planned_first(monkeypatch: pytest.MonkeyPatch) -> 
         planned.append(name)
         return baseline_candidate(graph, name, RulesJob.space)
 
-    monkeypatch.setattr(rules, "baseline_candidate", noted)
+    monkeypatch.setattr(rule_plans, "baseline_candidate", noted)
     ruled(RulesJob(1e4))
     assert planned[0] == DEFAULT_PLAN and sorted(planned) == sorted(BASELINES)

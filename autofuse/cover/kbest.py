@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from autofuse.cover.order import run_order
 from autofuse.cover.prepared import Prepared
 from autofuse.cover.presolve import Presolved
-from autofuse.cover.program import CoverProgram, Solved
+from autofuse.cover.program import Solved
 from autofuse.cover.protocol import CoverProblem, LeftS, Plan, no_limit
 
 
@@ -26,10 +27,10 @@ class Ranked:
 
 def k_best(
     problem: CoverProblem | Prepared, costs: Mapping[str, float | None] | None = None,
-    k: int = 1, left_s: LeftS = no_limit, rough: bool = False,
+    k: int = 1, left_s: LeftS = no_limit, rough: bool = False, guess: bool = False,
 ) -> tuple[Ranked, ...]:  # fmt: skip
     """The k least plans, best first; fewer where there are no more. `rough` ones are found soon,
-    and perhaps are not the least.
+    and perhaps are not the least; a `guess` is one that is found sooner still.
 
     `costs`: by key, in place of the bound; None means the piece cannot be used. A plan that holds
     all of another one is no plan of its own here. When `left_s` says that no time is left they are
@@ -47,24 +48,24 @@ def k_best(
     sums: list[tuple[float, Plan]] = [(0.0, ())]
     for program, copies in zip(prepared.programs, presolved.copies, strict=True):
         keys = np.array(program.part.keys, dtype=np.int64)
-        plans = _part_plans(program, current[keys], ~out[keys], k, left_s, rough)
+        solve = partial(program.solve, left_s=left_s, rough=rough, guess=guess)
+        plans = _part_plans(solve, current[keys], ~out[keys], k)
         for copy in copies:
             sums = _merge(sums, [(s.cost, tuple(copy[p] for p in s.plan)) for s in plans], k)
     return tuple(Ranked(_ordered(presolved, plan), cost) for cost, plan in sums)
 
 
 def _part_plans(
-    program: CoverProgram,
+    solve: Callable[..., Solved | None],
     costs: NDArray[np.float64],
     allowed: NDArray[np.bool_],
     k: int,
-    left_s: LeftS,
-    rough: bool,
 ) -> list[Solved]:
-    """The k least plans of a part, each found with all before it forbidden."""
+    """The k least plans of a part, each found with all before it forbidden; `solve` is that of its
+    program."""
     found: list[Solved] = []
     while len(found) < k:
-        solved = program.solve(costs, allowed, [s.plan for s in found], left_s, rough)
+        solved = solve(costs, allowed, [s.plan for s in found])
         if solved is None or not solved.plan:
             break
         found.append(solved)

@@ -36,6 +36,8 @@ TOLERANCE = 1e-9
 ROUGHLY = 0.03
 # Pieces in the first, small 0/1 program, for each piece in the relaxation's solution.
 NEAR = 3
+# What a piece costs a plan that the relaxation leads to, beside its reduced cost.
+LED = 0.1
 Mask = NDArray[np.bool_]
 
 
@@ -221,22 +223,27 @@ class CoverProgram:
 
     def solve(
         self, costs: Floats, allowed: Mask, forbidden: Sequence[Sequence[int]] = (),
-        left_s: LeftS = no_limit, rough: bool = False,
+        left_s: LeftS = no_limit, rough: bool = False, guess: bool = False,
     ) -> Solved | None:  # fmt: skip
         """A least plan of the `allowed` pieces that holds none of the plans `forbidden`, or where
         time is up the best that was found, or one that no solver was asked for. A `rough` one is
         what a solver finds before it begins to search, of pieces of least reduced cost, and ends
-        with once it is no worse than by the fraction ROUGHLY.
+        with once it is no worse than by the fraction ROUGHLY. A `guess` is a rough one that no
+        solver is asked for where the relaxation leads to one that is no worse.
 
         None where there is none. A small program of the pieces with least reduced cost gives a
         first plan; what the relaxation then shows to be in no better one is left out of the second.
         """
+        rough = rough or guess
         relaxed = self.relax(costs, ~allowed, left_s=left_s)
         if relaxed is None:
             return None
         if relaxed.plan is not None and not forbidden:
             cost = float(costs[list(relaxed.plan)].sum())
             return Solved(relaxed.plan, cost, min(cost, relaxed.bound))
+        led = self._led(costs, relaxed, allowed) if guess and not forbidden else None
+        if led is not None and led.cost <= (1 + ROUGHLY) * relaxed.bound:
+            return led
         best: Solved | None = None
         try:
             best, near = self._first(costs, relaxed, allowed, forbidden, left_s, rough)
@@ -254,6 +261,17 @@ class CoverProgram:
         is_least = best.proved and not rough
         bound = best.cost * (1 - TOLERANCE) if is_least else min(relaxed.bound, best.cost)
         return Solved(best.plan, best.cost, bound, is_least)
+
+    def _led(self, costs: Floats, relaxed: Relaxed, allowed: Mask) -> Solved | None:
+        """A plan of allowed pieces that the relaxation leads to, of which nothing is proved: what
+        it is made of has no reduced cost."""
+        part, pieces = self.part, np.flatnonzero(allowed).tolist()
+        wanted = [v for v, forced in enumerate(part.forced) if forced]
+        led = relaxed.reduced + LED * costs
+        plan = cheap_plan(part.reads, part.writes, led.tolist(), pieces, wanted)
+        if plan is None:
+            return None
+        return Solved(plan, float(costs[list(plan)].sum()), relaxed.bound, proved=False)
 
     def _cheap(
         self, costs: Floats, allowed: Mask, forbidden: Sequence[Sequence[int]]

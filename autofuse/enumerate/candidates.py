@@ -9,8 +9,8 @@ from functools import reduce
 from itertools import combinations
 from operator import or_
 
-from autofuse.cost.bounds import Calibration, kernel_bound_us
-from autofuse.enumerate.structure import Key, Structures
+from autofuse.cost.bounds import Calibration
+from autofuse.enumerate.structure import Key, Structures, structures_of
 from autofuse.enumerate.supernodes import Supernodes
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
@@ -103,12 +103,12 @@ class Judge:
         self.graph: Graph = supernodes.graph
         self.options = options
         self.calibration = calibration
-        self.shapes = shapes or Structures(supernodes.graph)
+        self.shapes = shapes or structures_of(supernodes.graph)
         self.counts: Counter[str] = Counter()
         self._should_stop, self._is_over = should_stop, False
         self._sketches: dict[int, Sketch | None] = {}
         self._known: dict[int, GrownState | None] = {}
-        self._bounds: dict[Key, float] = {}
+        self._bounds = self.shapes.bounds(calibration)
         self._cheap = [self._is_cheap(k) for k in range(len(supernodes.items))]
 
     def is_over(self) -> bool:
@@ -250,9 +250,7 @@ class Judge:
         return KernelOption(FusionGroup(nodes, outputs), self._bound(known, nodes, outputs), known)
 
     def _bound(self, key: Key, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> float:
-        if key not in self._bounds:
-            self._bounds[key] = kernel_bound_us(self.graph, nodes, outputs, self.calibration)
-        return self._bounds[key]
+        return self._bounds.us(key, nodes, outputs)
 
     def closure(self, mask: int) -> int:
         """The set with everything on a path between two of its members."""

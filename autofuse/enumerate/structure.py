@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
+from autofuse.cost.bounds import Calibration, kernel_bound_us
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
@@ -13,6 +16,21 @@ from autofuse.plan.schedules.forms import REDUCTION_ROOTS
 from autofuse.plan.schedules.multiplicity import may_repeat
 
 Key = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBounds:
+    """Lower bounds of the groups of one graph by the peaks of one device, each worked out once."""
+
+    graph: Graph
+    calibration: Calibration
+    known: dict[Key, float]
+
+    def us(self, key: Key, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> float:
+        """Microseconds of a group under its key."""
+        if key not in self.known:
+            self.known[key] = kernel_bound_us(self.graph, nodes, outputs, self.calibration)
+        return self.known[key]
 
 
 class Structures:
@@ -35,6 +53,7 @@ class Structures:
         self._verdicts: dict[Key, Refusal | None] = {}
         self._apart: set[Key] = set()
         self._digests: dict[Key, str] = {}
+        self._bounds: dict[Calibration, dict[Key, float]] = {}
 
     def _intern(self, what: Hashable) -> int:
         return self._ids.setdefault(what, len(self._ids))
@@ -106,8 +125,19 @@ class Structures:
         }
         return len(read) + len(outputs) <= MAX_BUFFERS and not may_repeat(self.graph, nodes)
 
+    def bounds(self, calibration: Calibration) -> KnownBounds:
+        """Lower bounds by these peaks."""
+        return KnownBounds(self.graph, calibration, self._bounds.setdefault(calibration, {}))
+
     def digest(self, key: Key, nodes: Sequence[int], outputs: Sequence[Value]) -> str:
         """The group's digest, computed once for all groups with this key."""
         if key not in self._digests:
             self._digests[key] = group_digest(self.graph, nodes, outputs)
         return self._digests[key]
+
+
+@lru_cache(maxsize=8)
+def structures_of(graph: Graph) -> Structures:
+    """What is known of the groups of a graph, for all who plan it: what serves untuned, the rules
+    and the search look at the same kernels."""
+    return Structures(graph)

@@ -189,6 +189,12 @@ def group_digest(graph: Graph, nodes: Collection[int], outputs: Sequence[Value])
     Names, node numbers and the order of outputs do not matter: outputs are ordered by their
     place in the group, inputs by first use from there.
     """
+    return _group_digest(graph, tuple(nodes), tuple(outputs))
+
+
+@lru_cache(maxsize=8192)
+def _group_digest(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]) -> str:
+    """Remembered: of a plan's groups prices, records and what is stored of kernels ask again."""
     inside = _with_constants(graph, nodes)
     marks = _marks(graph, inside, outputs)
     ordered = sorted(outputs, key=lambda v: (marks[v.node], v.index, v))

@@ -119,6 +119,11 @@ class Bench(Protocol):
         cannot be built says so when it is profiled."""
         ...
 
+    def ahead(self, candidates: Sequence[Candidate]) -> None:
+        """Compile these in the background, the likely next first, until something is built or
+        timed."""
+        ...
+
     def profile(self, candidate: Candidate, rivals_us: Sequence[float] = ()) -> Profiled:
         """Build, check and time one candidate kernel by kernel; it becomes known as a whole too.
         `rivals_us`: the best time known of each kernel under other configurations, infinite where

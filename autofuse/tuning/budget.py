@@ -18,6 +18,9 @@ LEAST_SETUP_S = 10.0
 # The share of the budget that baselines may take, and of what is left of it that planning what
 # serves an untuned program may take.
 BASELINE_SHARE, UNTUNED_SHARE = 1 / 3, 0.4
+# The share of it that they may take where only those run that can still be the fastest: a plan that
+# is slower than a rule's is worth less than what the search would find meanwhile.
+CONTENDING_SHARE = 1 / 2
 # Shares of the time that is left to the search when each begins: enumerating candidates, naming
 # them, and solving, which begins anew with every measurement. Together they are a third before a
 # first kernel is measured: one candidate more is worth less than one measured.

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from autofuse import faults
+from autofuse.collector import seldom_collecting
 from autofuse.devices import DeviceKind, device_named
 from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
@@ -50,7 +51,8 @@ def compile_here(
     kind.backend.ready()
     signature_of(graph).chosen(asked.constants)  # before anything is built
     forms = known_forms(graph, asked.simplify)
-    candidate, origin, notes = _chosen(forms, kind, asked, lent, missed)
+    with seldom_collecting():
+        candidate, origin, notes = _chosen(forms, kind, asked, lent, missed)
     choice = Choice(candidate, origin, (*forms.notes, *notes))
     return serve(kind, forms, choice, asked)
 

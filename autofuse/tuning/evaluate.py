@@ -26,6 +26,7 @@ from autofuse.plan.fusion.groups import host_loop
 from autofuse.plan.program.schedule import launches_per_call, schedule
 from autofuse.plan.types import Candidate, FusionPlan, candidate_from_json
 from autofuse.records import Blame, Cost, Failure, FailureKind, Measurement
+from autofuse.tuning.ahead import Background
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.problem import count_groups
 from autofuse.tuning.quarantine import Quarantine
@@ -125,6 +126,7 @@ class Evaluator:
         # Codes of kernels that passed on all draws: a plan of them needs one checked run.
         self.verified: set[str] = set()
         self._codes: dict[str, tuple[str, ...]] = {}
+        self._ahead: Background[Candidate | Written] = Background(self._compile)
         self._confirmed_now: set[str] = set()
 
     def __call__(
@@ -142,6 +144,7 @@ class Evaluator:
         if why := self.quarantine.refusal(candidate):
             failure = Failure(FailureKind.UNSUPPORTED, why, Blame.MACHINE)
             return self.unmeasured(candidate, failure, stage)
+        self.settle()
         built = build(self.backend, self.graph, candidate, self._room_s(until_s))
         reply = Reply(None, None, built.failure)
         if (artifact := built.artifact) is not None:
@@ -174,6 +177,7 @@ class Evaluator:
         if digest in self._confirmed_now:
             return None
         candidate = candidate_from_json(record.candidate, record.origin)
+        self.settle()
         built = build(self.backend, self.graph, candidate, self.budget.final_room_s)
         self.spent += Cost(built.cost.codegen, built.cost.compile)
         if built.artifact is None:  # for want of time: it was compared, so it was there
@@ -192,6 +196,7 @@ class Evaluator:
         why it was not. Raises LateReferenceError."""
         if self.worker.starts:
             return None
+        self.settle()
         failure = None
         if first is not None:
             built = build(self.backend, self.graph, first, self._room_s(until_s))
@@ -204,9 +209,36 @@ class Evaluator:
             self.spent += Cost(measure=time.perf_counter() - begun)
         return failure
 
+    def ahead(self, candidates: Sequence[Candidate]) -> None:
+        """Compile candidates in the background until something is built or timed here. The first
+        is written before: to write is to plan, and of two threads that plan each takes twice as
+        long."""
+        if self.backend.ahead is not None and candidates:
+            first = write(self.backend, self.graph, candidates[0], self.budget.room_s)
+            self.spent += Cost(codegen=first.seconds)
+            self._ahead.begin([first, *candidates[1:]])
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether something is compiled in the background."""
+        return self._ahead.is_busy
+
+    def settle(self) -> None:
+        """From now on nothing is compiled in the background."""
+        self.spent += Cost(compile=self._ahead.settle())
+
+    def _compile(self, one: Candidate | Written) -> None:
+        room_s = self.budget.room_s
+        graph, backend = self.graph, self.backend
+        written = one if isinstance(one, Written) else write(backend, graph, one, room_s)
+        if written.failure is None and backend.ahead is not None:
+            with suppress(CompileError, CompilerMissing):
+                backend.ahead([written.program], timeout_s=room_s)
+
     def prepare(self, candidates: Sequence[Candidate]) -> float:
         """Build candidates side by side, while nothing is timed: a kernel alone would keep one
         processor busy. The seconds that it took; what went wrong is said by who builds it again."""
+        self.settle()
         begun, room_s = time.perf_counter(), self.budget.room_s
 
         def written(candidate: Candidate) -> Written:
@@ -233,6 +265,7 @@ class Evaluator:
         if why := self.quarantine.refusal(candidate):
             failure = Failure(FailureKind.UNSUPPORTED, why, Blame.MACHINE)
             return BuildResult(None, failure, Cost(), 0.0), Profile((), None, None, failure)
+        self.settle()
         built = build(self.backend, self.graph, candidate, self.budget.room_s)
         profile = Profile((), None, None, built.failure)
         if (artifact := built.artifact) is not None:

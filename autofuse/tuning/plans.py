@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 from autofuse import faults
 from autofuse.backends.registry import Backend
-from autofuse.baselines import BASELINES, LAUNCH_RULES, baseline_named
+from autofuse.baselines import BASELINES, LAUNCH_RULES, Baseline, baseline_named
 from autofuse.baselines.unfused import unfused
 from autofuse.cost.bounds import Calibration, usual_peaks
 from autofuse.devices import DeviceKind, device_named
@@ -92,7 +93,13 @@ def baseline_plan(graph: Graph, name: str) -> tuple[FusionPlan, int]:
     """A baseline's plan, and how many of its groups had to be cut because no kernel of ours can be
     them. What constants alone decide is prepared, as its compiler folds it. `graph` must be
     canonical."""
-    plan, cut = legalise(graph, baseline_named(name)(graph).plan)
+    return _planned(graph, baseline_named(name))
+
+
+@lru_cache(maxsize=64)
+def _planned(graph: Graph, baseline: Baseline) -> tuple[FusionPlan, int]:
+    """Remembered: the untuned plan asks for some baselines, and tuning then for all."""
+    plan, cut = legalise(graph, baseline(graph).plan)
     return prepared_apart(graph, in_one_order(graph, plan)), cut
 
 
@@ -117,8 +124,9 @@ def fused_candidate(graph: Graph, space: LaunchSpace) -> Candidate:
 
 
 def untuned_candidate(
-    graph: Graph, kind: DeviceKind, peaks: Calibration | None = None
-) -> Candidate:
+    graph: Graph, kind: DeviceKind, peaks: Calibration | None = None,
+    space: LaunchSpace | None = None,
+) -> Candidate:  # fmt: skip
     """What a program gets that was never tuned: the default baseline's plan, but products take in
     moves of their operands, and where launches are dear independent kernels are fused horizontally.
     On a device whose kernels' times can be foreseen it is the plan of least expected time, where
@@ -126,9 +134,10 @@ def untuned_candidate(
 
     What fails on the way is told and done without: at last every op is a kernel of its own.
 
-    `graph` must be canonical; `peaks`: what the device was calibrated to, if it was."""
+    `graph` must be canonical; `peaks`: what the device was calibrated to, if it was; `space`: one
+    of the kind's that recalls what was asked of it before."""
     try:
-        return _untuned(graph, kind, peaks)
+        return _untuned(graph, kind, peaks, space or RecalledLaunches(graph, kind.space))
     except Exception as error:  # whatever a planner did wrong: a simpler one plans
         faults.tell("the untuned plan", error)
     for name in (DEFAULT_PLAN, PLAINEST):
@@ -143,9 +152,11 @@ def plainest_candidate(graph: Graph) -> Candidate:
     return Candidate(plan, (LaunchConfig(),) * len(plan.groups), origin=ONE_OP_EACH)
 
 
-def _untuned(graph: Graph, kind: DeviceKind, peaks: Calibration | None) -> Candidate:
+def _untuned(
+    graph: Graph, kind: DeviceKind, peaks: Calibration | None, space: LaunchSpace
+) -> Candidate:
     ruled, _ = baseline_plan(graph, DEFAULT_PLAN)
-    plan, space = with_moves(graph, ruled), RecalledLaunches(graph, kind.space)
+    plan = with_moves(graph, ruled)
     if kind.fast_tiles:
         asked = () if has_slices(graph, plan) else ALSO_EXPECTED
         known = (name for name in asked if name in BASELINES)

@@ -44,6 +44,7 @@ class SlowBench:
         self.plans: Mapping[str, FusionPlan] = {}
         self.profiled: list[float] = []
         self.tried: list[Candidate] = []
+        self.compiled_ahead: list[tuple[Candidate, ...]] = []
         self.prepared: list[tuple[Candidate, ...]] = []
 
     def calibration(self) -> Calibration:
@@ -71,6 +72,9 @@ class SlowBench:
     def prepare(self, candidates: Sequence[Candidate]) -> float:
         self.prepared.append(tuple(candidates))
         return 0.0
+
+    def ahead(self, candidates: Sequence[Candidate]) -> None:
+        self.compiled_ahead.append(tuple(candidates))
 
     def profile(self, candidate: Candidate, rivals_us: Sequence[float] = ()) -> Profiled:
         self.profiled.append(self.clock.now)

@@ -279,6 +279,7 @@ def _compare(evaluator: Evaluator, entries: Mapping[str, Measurement], pace: Pac
     """Time all together; what it costs is added to what the evaluator has spent."""
     artifacts: dict[str, AnyArtifact] = {}
     failures: dict[str, Failure] = {}
+    evaluator.settle()
     for digest, record in entries.items():
         candidate = candidate_from_json(record.candidate, record.origin)
         room_s = max(evaluator.budget.final_room_s, LEAST_BUILD_S)

@@ -44,6 +44,7 @@ from autofuse.tuning.job.heartbeat import Heartbeat
 from autofuse.tuning.job.sharing import Turns
 from autofuse.tuning.options import TuneOptions
 from autofuse.tuning.result import Progress
+from autofuse.tuning.search.default_launches import RecalledLaunches
 from autofuse.tuning.search.launches import launch_of, launch_text
 from tuning_db import Lease, Store
 from tuning_db.kernels import best_first
@@ -71,9 +72,11 @@ class Job:
         options: TuneOptions, peaks: Peaks,
     ) -> None:  # fmt: skip
         self.kind, self.store, self.options, self.peaks = kind, store, options, peaks
-        self.backend, self.space = kind.backend, kind.space
+        self.backend = kind.backend
         self.evaluator, self.heartbeat = evaluator, heartbeat
         self.graph, self.digest = evaluator.graph, evaluator.digest
+        # All rules and the search ask about the same kernels.
+        self.space = RecalledLaunches(self.graph, kind.space)
         self.budget, self.seed, self.max_memory = evaluator.budget, options.seed, options.max_memory
         self.environment: Environment = kind.backend.environment()
         self.session = 0
@@ -125,6 +128,9 @@ class Job:
 
     def prepare(self, candidates: Sequence[Candidate]) -> float:
         return self.evaluator.prepare(candidates)
+
+    def ahead(self, candidates: Sequence[Candidate]) -> None:
+        self.evaluator.ahead(candidates)
 
     def profile(self, candidate: Candidate, rivals_us: Sequence[float] = ()) -> Profiled:
         known = self._turn("profile", candidate, lambda: self._profiled(candidate), self.is_over)

@@ -17,22 +17,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from autofuse import faults
 from autofuse.baselines import BASELINES, baseline_named
 from autofuse.cost.bounds import NOMINAL, peak_bytes, plan_bound_us
 from autofuse.patience import within
 from autofuse.plan.types import Candidate
 from autofuse.records import Blame, Failure, FailureKind, Measurement
-from autofuse.tuning.budget import BASELINE_SHARE
+from autofuse.tuning.budget import BASELINE_SHARE, CONTENDING_SHARE
 from autofuse.tuning.job.job import LEAST_LIMIT_S, Job
+from autofuse.tuning.job.rule_plans import RulePlans
 from autofuse.tuning.options import ALL, FAST
-from autofuse.tuning.plans import DEFAULT_PLAN, baseline_candidate
 from autofuse.tuning.problem import count_groups
 from autofuse.tuning.result import Predicted
 from autofuse.tuning.search.prices import Prices
-
-# Seconds that planning the first baseline gets in any case.
-LEAST_PLANNING_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,37 +59,24 @@ class RulesAsked:
         return RulesAsked(names, True)
 
 
-def measure_rules(job: Job, rules: RulesAsked) -> Ruled:
-    """Plan and measure baselines; `job` has plans and records afterwards.
+def measure_rules(job: Job, rules: RulesAsked, planned: RulePlans | None = None) -> Ruled:
+    """Plan and measure baselines; `job` has plans and records afterwards. `planned` are those that
+    were planned before.
 
     One that works is always looked for; the others are measured while they have taken less than
     their share of the budget."""
     names = rules.names
-    begun = job.budget.elapsed_s
-    allowed = BASELINE_SHARE * job.budget.seconds
-    notes: list[str] = []
-    candidates: dict[str, Candidate] = {}
-    # First what would serve alone, should there be no time for others.
-    for name in sorted(names, key=lambda n: n != DEFAULT_PLAN):
-        if candidates and job.budget.elapsed_s - begun > allowed:
-            break
-        job.show(f"planning baseline {name}")
-        try:
-            planned = within(
-                job.budget.impatience(_until_planned_s(job, begun, bool(candidates))),
-                partial(baseline_candidate, job.graph, name, job.space),
-            )
-        except Exception as error:  # whatever a rule did wrong: the others plan
-            notes.append(faults.tell(f"baseline {name}", error))
-            continue
-        if planned is None:
-            break
-        candidate, cut = planned
-        if cut:
-            notes.append(f"{cut} groups of {name} had to be cut: no kernel can be them")
-        candidates[name] = candidate
-    prices = None if rules.all_run else _prices(job, candidates, begun + allowed)
-    runs = _Runs(job, candidates, begun + allowed, prices)
+    budget, begun = job.budget, job.budget.elapsed_s
+    # What came before may have left less than their share; who asked for some gets them.
+    end_s = math.inf if rules.all_run else budget.seconds - budget.reserve_s
+    until_s = min(begun + BASELINE_SHARE * budget.seconds, end_s)
+    planned = planned or RulePlans(job, names)
+    planned.plan(lambda: budget.elapsed_s > until_s)
+    candidates, notes = planned.candidates, planned.notes
+    prices = None if rules.all_run else _prices(job, candidates, until_s)
+    if prices is not None:  # from the first on only those run that can still be the fastest
+        until_s = min(begun + CONTENDING_SHARE * budget.seconds, end_s)
+    runs = _Runs(job, candidates, until_s, prices)
     job.at_hand += (candidates[n] for n in runs.order if job.fits(candidates[n].plan))
     runs.run()
     found, predicted = runs.found, runs.predicted()
@@ -117,15 +100,6 @@ def measure_rules(job: Job, rules: RulesAsked) -> Ruled:
             f"{job.budget.elapsed_s - begun:.1f} s; {BASELINE_SHARE:.0%} of the budget is theirs)"
         )
     return Ruled(left_out, tuple(notes), predicted)
-
-
-def _until_planned_s(job: Job, begun: float, others: bool) -> float:
-    """Until when a baseline is planned, in seconds of the budget: while there is time for all where
-    there are `others`; the first one gets a moment in any case."""
-    seconds = job.budget.seconds
-    if others:
-        return min(begun + BASELINE_SHARE * seconds, seconds - job.budget.reserve_s)
-    return max(seconds, begun + LEAST_PLANNING_S)
 
 
 def _prices(job: Job, candidates: Mapping[str, Candidate], until_s: float) -> Prices | None:
@@ -210,7 +184,10 @@ class _Runs:
 
     def _until_s(self, candidate: Candidate) -> float | None:
         others = {self.candidates[n].digest for n in self.order} - {candidate.digest}
-        return _until_s(self.job, self.found, self.until_s, bool(others - self._cut_short))
+        waits = bool(others - self._cut_short)
+        if self._cut_short and self.job.budget.room_s <= 0:
+            return None  # some seconds beyond the budget are for one alone
+        return _until_s(self.job, self.found, self.until_s, waits)
 
     def _note_cut_short(self, candidate: Candidate, failure: Failure) -> None:
         if failure.kind is FailureKind.COMPILE and not self.found and not self._turned:
@@ -226,13 +203,16 @@ class _Runs:
         return self.prices is not None and others and self.job.budget.elapsed_s < self.until_s
 
     def _none_can_win(self) -> bool:
-        """Whether no plan that is left can be the fastest; the one that may take least is next."""
+        """Whether no plan that is left can be the fastest; of those that can the one that is likely
+        to take least is next, so that what time runs out for is what is likely to be slow."""
         if self.prices is None:
             return False
-        least = {n: self.prices.of(self.candidates[n]).least_us for n in self.order}
-        self.order = deque(sorted(self.order, key=lambda n: least[n]))
+        price = {n: self.prices.of(self.candidates[n]) for n in self.order}
         fastest = min(map(_us, self.found.values()), default=math.inf)
-        return least[self.order[0]] > fastest
+        self.order = deque(
+            sorted(self.order, key=lambda n: (price[n].least_us > fastest, price[n].us))
+        )
+        return price[self.order[0]].least_us > fastest
 
 
 def _until_s(job: Job, found: dict[str, Measurement], until_s: float, others: bool) -> float | None:

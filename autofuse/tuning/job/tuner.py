@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Unpack
 
+from autofuse.collector import seldom_collecting
 from autofuse.cost.bounds import candidate_bytes
 from autofuse.cost.least import graph_bound_us
 from autofuse.devices import DeviceKind, timed_device
@@ -32,6 +33,7 @@ from autofuse.tuning.job.finals import Final
 from autofuse.tuning.job.heartbeat import Heartbeat
 from autofuse.tuning.job.incumbent import final_comparison
 from autofuse.tuning.job.job import LEAST_LIMIT_S, Job
+from autofuse.tuning.job.rule_plans import RulePlans
 from autofuse.tuning.job.rules import Ruled, RulesAsked, measure_rules
 from autofuse.tuning.job.unmeasured import unmeasured
 from autofuse.tuning.options import COLD, TuneKeywords, TuneOptions
@@ -75,7 +77,7 @@ def tune(
         kind = replace(kind, backend=replace(kind.backend, build=asked.build, ahead=None))
     strategy_of(asked)  # before anything is opened
     stop, tell = asked.stop or (lambda: False), asked.progress or (lambda _: None)
-    with Store.open(asked.db) as store:
+    with seldom_collecting(), Store.open(asked.db) as store:
         with Heartbeat(tell, lambda: asked.budget_s) as waiting:
 
             def say(phase: str) -> None:
@@ -119,9 +121,13 @@ def _measuring(
     setup_s, hardware = budget.setup_s, kind.timer
     with Worker(workload, setup_s=setup_s, hardware=hardware, stop=budget.stop) as worker:
         worker.begin()
-        yield Evaluator(
+        evaluator = Evaluator(
             kind.backend, graph, digest(graph), worker, sampling, budget, hardware.hangs_are_final
         )
+        try:
+            yield evaluator
+        finally:
+            evaluator.settle()
 
 
 def _run(job: Job, search: Strategy, rules: RulesAsked, forms: Forms) -> TuneResult:
@@ -134,8 +140,9 @@ def _run(job: Job, search: Strategy, rules: RulesAsked, forms: Forms) -> TuneRes
     )
     job.recall()
     try:
-        _measure_untuned(job)
-        ruled = measure_rules(job, rules)
+        planned = RulePlans(job, rules.names)
+        _measure_untuned(job, planned)
+        ruled = measure_rules(job, rules, planned)
     except LateReferenceError as late:
         return _not_measured(job, forms, Ruled((), ()), str(late))
     findings = _searched(job, search)
@@ -216,22 +223,25 @@ def _bound_us(job: Job) -> float | None:
     return None if peaks is None else graph_bound_us(job.graph, peaks)
 
 
-def _measure_untuned(job: Job) -> None:
+def _measure_untuned(job: Job, planned: RulePlans) -> None:
     """What was served before there was anything to know, so that tuning never makes it slower. It
     comes first: rules that cannot use a budget of a few seconds would leave nothing for it. It gets
     some seconds even where the reference took all of the budget, as the first baseline does: that
-    one would be served alone."""
+    one would be served alone. While it is compiled the rules plan."""
     if job.is_over():
         return
     planned_s = max(UNTUNED_SHARE * job.budget.left_s, MOMENT_S)
     found = within(
         job.budget.impatience(job.budget.elapsed_s + planned_s),
-        lambda: kept_untuned(job.graph, job.kind, job.peaks.before),
+        lambda: kept_untuned(job.graph, job.kind, job.peaks.before, job.space),
     )
     if found is not None and job.fits(found.plan):
         job.at_hand.append(found)
     wanted = job.at_hand and job.at_hand[0].origin == EXPECTED and not job.is_over()
     if found is not None and wanted and job.known(found) is None:
+        job.evaluator.ahead([found])
+        if job.evaluator.is_ahead:
+            planned.plan(lambda: not job.evaluator.is_ahead)
         job.evaluator.start(found)
         room_s = max(job.budget.room_s, LEAST_LIMIT_S)
         job.measure_now(found, "search", job.budget.elapsed_s + room_s)

@@ -233,10 +233,12 @@ class Allocation:
         """Whether more is expected of a plan than of a round, and anything to speak of; always
         while no plan is known."""
         self._learn(outlook)
-        if not math.isfinite(outlook.incumbent_us):
-            return True
+        return not math.isfinite(outlook.incumbent_us) or self.is_worth(outlook.gain_us, outlook)
+
+    def is_worth(self, gain_us: float, outlook: Outlook) -> bool:
+        """Whether a plan of which so much is expected is worth more than a round."""
         least = max(self.round_gain_us(outlook.incumbent_us), WORTH * outlook.incumbent_us)
-        return self.gain_us(outlook) > least
+        return gain_us * self.expectations.trust > least
 
     def _learn(self, outlook: Outlook) -> None:
         """How far what was expected last was met; the present outlook is what is expected now."""

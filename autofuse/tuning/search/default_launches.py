@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from functools import partial
 
-from autofuse.enumerate.structure import Structures
+from autofuse.enumerate.structure import structures_of
 from autofuse.graph.settled import settled
 from autofuse.graph.types import Graph
 from autofuse.plan.types import FusionGroup, LaunchConfig
@@ -21,7 +21,7 @@ class RecalledLaunches:
 
     def __init__(self, graph: Graph, space: LaunchSpace) -> None:
         self.graph, self.space = graph, space
-        self._shapes = Structures(graph)
+        self._shapes = structures_of(graph)
         self._settled, self._results = settled(graph), frozenset(graph.outputs)
         self._found: dict[Hashable, LaunchConfig] = {}
 

@@ -35,7 +35,7 @@ from autofuse.tuning.search.allocation import (
 )
 from autofuse.tuning.search.candidates import candidate_kernels
 from autofuse.tuning.search.cover import cover_problem
-from autofuse.tuning.search.profiling import Kernels, Round
+from autofuse.tuning.search.profiling import Kernels, Round, measured_first
 from autofuse.tuning.search.prospects import Prospect, expectations, is_library, prospect
 from autofuse.tuning.search.regions import (
     WHOLE_NODES,
@@ -84,6 +84,7 @@ class ExactSearch:
         if fused is None:
             fused = FusionSpace(self.graph).choose(first_option, enumerating.is_over)
         self.fused = fused
+        bench.ahead(measured_first(bench, fused, space or bench.space))
         found = enumeration or self._enumerate(enumerating)
         naming = Share(bench.left_s, NAMING_SHARE)
         self.enumeration = found.named(naming.is_over)
@@ -265,9 +266,9 @@ class ExactSearch:
             unknown = self.whole.unknown(found.plan)
             if not unknown or not self.allocation.is_promising(found.outlook):
                 return
-            known = len(self.kernels.known())
-            self.whole.measure(found.plan, unknown)
-            self.trials += 1
+            known, worth = len(self.kernels.known()), self.allocation.is_worth
+            others = [plan for gain, plan in found.others if worth(gain, found.outlook)]
+            self.trials += self.whole.measure_some([found.plan, *others])
             self._tell()
             if len(self.kernels.known()) == known:
                 return

@@ -171,6 +171,10 @@ class Kernels:
             self._tiles[key] = tile_facts(self.graph, group) if product else None
         return self._tiles[key]
 
+    def build_ahead(self, plans: Sequence[FusionPlan]) -> None:
+        """Build plans that are profiled next, side by side."""
+        self._ahead_s = self.bench.prepare([self.candidate(p, {}) for p in plans]) / len(plans)
+
     def profile(self, found: FusionPlan, trial: Mapping[str, LaunchConfig]) -> bool:
         """Build and run one plan; whether it works. Every kernel new in it gets its time."""
         return self.learn(self.candidate(found, trial))
@@ -318,6 +322,15 @@ class Kernels:
             if trial is not None:
                 asked[key] = trial
         return asked
+
+
+def measured_first(bench: Bench, fused: FusionPlan, space: LaunchSpace) -> list[Candidate]:
+    """What a search begins with in any case, of a graph for which it is not worked out what to
+    expect of kernels: the plans that are given."""
+    if has_products(bench.graph, range(len(bench.graph.nodes))):
+        return []
+    given = filter(bench.fits, (fused, *bench.plans.values()))
+    return [default_candidate(bench.graph, each, space, "exact") for each in given]
 
 
 def _launches(asked: Round) -> dict[str, LaunchConfig]:

@@ -46,10 +46,12 @@ def is_library(graph: Graph, group: FusionGroup) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """The outlook, and the pieces of the plan of which most is expected."""
+    """The outlook, the pieces of the plan of which most is expected, and of other plans of which
+    something is expected, each with how much, the best first."""
 
     outlook: Outlook
     plan: tuple[int, ...]
+    others: tuple[tuple[float, tuple[int, ...]], ...] = ()
 
 
 def prospect(
@@ -62,19 +64,22 @@ def prospect(
     Raises AutofuseError where the kernels that are left make none."""
     incumbent = _least_us(prepared, dict.fromkeys(guesses) | dict(costs), left_s)
     if incumbent is None:
-        likely = k_best(prepared, {**guesses, **costs}, 1, left_s)
+        likely = k_best(prepared, {**guesses, **costs}, 1, left_s, guess=True)
         return Prospect(Outlook(), likely[0].plan if likely else ())
     bias = bias_of((kinds[k], us, guesses[k]) for k, us in costs.items() if us is not None)
     found: list[tuple[float, tuple[int, ...]]] = []
     for deviations in DEVIATIONS:
         guess = {k: bias.time_us(kinds[k], us, deviations) for k, us in guesses.items()}
-        chosen = k_best(prepared, {**guess, **costs}, 1, left_s)[0].plan
+        chosen = k_best(prepared, {**guess, **costs}, 1, left_s, guess=True)[0].plan
         keys = [prepared.problem.pieces[i].key for i in chosen]
         measured = sum(costs.get(key) or 0.0 for key in keys)
         others = [(kinds[key], guesses[key]) for key in keys if key not in costs]
         found.append((expected_improvement_us(incumbent, measured, others, bias), chosen))
-    gain, plan = max(found, key=lambda one: one[0])
-    return Prospect(Outlook(incumbent, gain), plan)
+    most: dict[frozenset[int], tuple[float, tuple[int, ...]]] = {}
+    for one in sorted(found, key=lambda one: -one[0]):
+        most.setdefault(frozenset(one[1]), one)
+    best, *less = most.values()
+    return Prospect(Outlook(incumbent, best[0]), best[1], tuple(less))
 
 
 def _least_us(prepared: Prepared, costs: Mapping[str, float | None], left_s: LeftS) -> float | None:

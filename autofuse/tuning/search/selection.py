@@ -44,11 +44,14 @@ class Selection:
         groups = dict.fromkeys((*self.rest, *self.cover.groups(chosen)))
         return ordered_plan(self.bench.graph, groups)
 
-    def least(self, costs: Mapping[str, float | None]) -> tuple[int, ...] | None:
-        """The least plan by given costs (bounds where there are none); None where there is none,
-        or none was found in time."""
+    def least(
+        self, costs: Mapping[str, float | None], guess: bool = False
+    ) -> tuple[int, ...] | None:
+        """The least plan by given costs (bounds where there are none), or nearly; None where there
+        is none, or none was found in time."""
+        left_s = solving(self.bench.left_s).left_s
         try:
-            found = k_best(self.prepared, costs, 1, solving(self.bench.left_s).left_s)
+            found = k_best(self.prepared, costs, 1, left_s, guess=guess)
         except AutofuseError:  # the pieces that are left make no plan
             return None
         return found[0].plan if found else None
@@ -84,12 +87,41 @@ class Selection:
             todo -= set(self.kernels.known())
             if not todo:
                 return
-            chosen = self.least(self.kernels.costs() | dict.fromkeys(todo, ALMOST_FREE))
-            new = self.unknown(chosen) if chosen is not None else set()
-            if chosen is None or not new & todo:
+            chosen = self._holding(todo)
+            if chosen is None:
                 self.kernels.give_up(todo)  # in no plan at any price: nothing can be said here
                 return
-            self.measure(chosen, new)
+            self.measure(chosen, self.unknown(chosen))
+
+    def _holding(self, todo: set[str]) -> tuple[int, ...] | None:
+        """A plan that holds some kernels of `todo`, as many as a guess does, or None where the
+        least one by costs that ask for them holds none."""
+        costs = self.kernels.costs() | dict.fromkeys(todo, ALMOST_FREE)
+        for guess in (True, False):
+            chosen = self.least(costs, guess)
+            if chosen is not None and self.unknown(chosen) & todo:
+                return chosen
+        return None
+
+    def measure_some(self, plans: Sequence[Sequence[int]]) -> int:
+        """Run those of some plans, by their pieces, of which kernels are unknown and for which
+        there is time; how many. They are built side by side: to choose one costs as much as to run
+        it."""
+        todo = self._in_time([chosen for chosen in plans if self.unknown(chosen)])
+        if len(todo) > 1:
+            self.kernels.build_ahead(list(map(self.plan_of, todo)))
+        run = 0
+        for chosen in todo:
+            new = self.unknown(chosen)
+            if new and not (run and self.bench.is_over()):
+                self.measure(chosen, new)
+                run += 1
+        return run
+
+    def _in_time(self, plans: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+        """The first of some plans, and as many more as there is time to run."""
+        each_s, left_s = self.kernels.per_plan_s, self.bench.left_s()
+        return [one for k, one in enumerate(plans) if not k or (k + 1) * each_s <= left_s]
 
     def measure(self, chosen: Sequence[int], new: set[str]) -> None:
         """Run the plan of chosen pieces, of which `new` are unknown; if it fails, find out why."""

@@ -27,12 +27,15 @@ from autofuse.limits import usable_cores
 from autofuse.plan.types import Candidate, PlanError, candidate_from_json
 from autofuse.records import Environment
 from autofuse.tuning.plans import untuned_candidate
+from search_spaces.launch import LaunchSpace
 
 _SUFFIX = ".kept.json"
 _TEXTS = ("*.py", "*.c", "*.h")
 
 
-def kept_untuned(graph: Graph, kind: DeviceKind, peaks: Calibration | None) -> Candidate:
+def kept_untuned(
+    graph: Graph, kind: DeviceKind, peaks: Calibration | None, space: LaunchSpace | None = None
+) -> Candidate:
     """`untuned_candidate`, searched for once on a machine."""
     more = (*BASELINES, _libraries(), str(peaks and peaks.to_mapping()), str(usable_cores()))
     key = kept_key("untuned", digest(graph), kind.backend.environment(), more)
@@ -40,7 +43,7 @@ def kept_untuned(graph: Graph, kind: DeviceKind, peaks: Calibration | None) -> C
     if found is not None:
         with suppress(PlanError, KeyError, TypeError):  # a damaged note is none
             return candidate_from_json(found["plan"], found["origin"])
-    made = untuned_candidate(graph, kind, peaks)
+    made = untuned_candidate(graph, kind, peaks, space)
     keep(key, {"plan": made.to_json(), "origin": made.origin})
     return made
 

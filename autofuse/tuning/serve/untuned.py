@@ -11,7 +11,7 @@ from autofuse.cost.repeated import NOTHING
 from autofuse.enumerate.candidates import EnumerateOptions
 from autofuse.enumerate.enumeration import Enumeration, enumerate_groups
 from autofuse.enumerate.slices import Slice, slices, window_of
-from autofuse.enumerate.structure import Structures
+from autofuse.enumerate.structure import structures_of
 from autofuse.enumerate.supernodes import Supernodes, supernodes_of
 from autofuse.enumerate.windows import windows
 from autofuse.graph.types import Graph
@@ -107,7 +107,7 @@ class _KernelTimes:
 
     def __init__(self, graph: Graph, space: LaunchSpace, peaks: Calibration) -> None:
         self.graph, self.space, self.peaks = graph, space, peaks
-        self.shapes = Structures(graph)
+        self.shapes = structures_of(graph)
         self._known: dict[Hashable, float] = {}
         self._inside: dict[Graph, _KernelTimes] = {}
 
