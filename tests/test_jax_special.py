@@ -33,6 +33,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     ),
     "igamma": (js.gammainc, (X * 5, X * 4)),
     "igammac": (js.gammaincc, (X * 5, X * 7)),
+    "igamma_of_a_row": (jax.lax.igamma, (X[None] * 5, np.stack([X, X + 1]) * 4)),
     "betainc": (js.betainc, (X * 3, X + 1, np.minimum(X, 1))),
     "i0e": (js.i0e, (X * 30 - 12,)),
     "i1e": (js.i1e, (X * 30 - 12,)),

@@ -46,8 +46,17 @@ def as_jax_writes_it(
 ) -> list[Item]:
     """A primitive by the function that JAX lowers it by, traced; half floats as f32, as there."""
     jax, w = jax_module(), runner.w
-    types = [jax.ShapeDtypeStruct(v.aval.shape, _wide(v.aval.dtype)) for v in eqn.invars]
+    # Axes of one element go along with longer ones, which the functions do not know.
+    spread = eqn.primitive.name != "random_gamma"
+    shapes = [eqn.outvars[0].aval.shape if spread else v.aval.shape for v in eqn.invars]
+    types = [
+        jax.ShapeDtypeStruct(shape, _wide(v.aval.dtype))
+        for shape, v in zip(shapes, eqn.invars, strict=True)
+    ]
     args = [each(item, lambda x: w.cast(x, w.dtype(x).compute)) for item in items]
+    if spread:
+        pairs = zip(args, shapes, strict=True)
+        args = [each(item, partial(w.spread, shape=shape)) for item, shape in pairs]
     found = runner.closed(jax.make_jaxpr(_function(eqn, types))(*types), args)
     kind = eqn.outvars[0].aval.dtype
     return [each(item, lambda x: w.cast(x, dtype_of(kind))) for item in found]
