@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import autofuse
+from autofuse import faults
 from autofuse.backends.cpu import lapack
 from autofuse.backends.cuda.program import cuda_program
 from autofuse.backends.library import load
@@ -27,6 +28,7 @@ from autofuse.ops.solvers import KINDS, direction, parts_of
 from autofuse.ops.types import GraphError, TensorType
 from autofuse.plan.fusion.legality import check_group, check_plan
 from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig, Refusal
+from autofuse.tuning.serve.served import BY_REFERENCE
 from search_spaces import CpuLaunchSpace
 from tests.support.batching import Case, build
 
@@ -195,6 +197,11 @@ def test_cuda_refuses_it_by_name_and_the_reference_serves() -> None:
     graph = one("cholesky", [(20, 20)], DType.F32)
     with pytest.raises(LoweringError, match="no library of this device does 'cholesky'"):
         cuda_program(graph, alone(graph))
+    with faults.strict(False):
+        plan = autofuse.compile(graph, device="cuda-emulated")
+    assert plan.origin == BY_REFERENCE
+    (found,) = plan(4 * np.eye(20, dtype=np.float32))
+    np.testing.assert_array_equal(found, 2 * np.eye(20))
 
 
 def test_without_lapack_a_plan_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
