@@ -54,7 +54,7 @@ def _checked(
     asked.write_text(json.dumps(list(names)), encoding="utf-8")
     command = [*head, *child_command(CASES.module, context, asked, told)]
     code: int | None = None
-    for code in follow(command, log, seconds, context.clock, poll_s=0.5):  # noqa: B007
+    for code in follow(command, log, seconds, context.clock, poll_s=0.5):  # noqa: B007 - the last is read below
         pass
     return verdict(code, told, log, len(names), bool(head))
 
