@@ -22,7 +22,7 @@ from autofuse.cost.bounds import NOMINAL, peak_bytes, plan_bound_us
 from autofuse.patience import within
 from autofuse.plan.types import Candidate
 from autofuse.records import Blame, Failure, FailureKind, Measurement
-from autofuse.tuning.budget import BASELINE_SHARE, CONTENDING_SHARE
+from autofuse.tuning.budget import BASELINE_SHARE, CONTENDING_SHARE, MOMENT_S
 from autofuse.tuning.job.job import LEAST_LIMIT_S, Job
 from autofuse.tuning.job.rule_plans import RulePlans
 from autofuse.tuning.options import ALL, FAST
@@ -67,8 +67,9 @@ def measure_rules(job: Job, rules: RulesAsked, planned: RulePlans | None = None)
     their share of the budget."""
     names = rules.names
     budget, begun = job.budget, job.budget.elapsed_s
-    # What came before may have left less than their share; who asked for some gets them.
-    end_s = math.inf if rules.all_run else budget.seconds - budget.reserve_s
+    # What came before may have left less than their share, or but a moment; who asked gets them.
+    moment_s = begun + min(MOMENT_S, BASELINE_SHARE * budget.seconds)
+    end_s = math.inf if rules.all_run else max(budget.seconds - budget.reserve_s, moment_s)
     until_s = min(begun + BASELINE_SHARE * budget.seconds, end_s)
     planned = planned or RulePlans(job, names)
     planned.plan(lambda: budget.elapsed_s > until_s)
