@@ -168,18 +168,19 @@ def lacking(candidate: Candidate) -> str:
     return ""
 
 
+def _version(library: str) -> str:
+    """That of a library which a program finds in its table."""
+    return {BLAS: blas_name, FFT: pocketfft_name, LAPACK: lapack_name}[library]()
+
+
 def kernel_code(run: Run) -> str:
     """The digest of one kernel's text and flags (see `backends/codes.py`), of a library call with
     the library's version.
 
     Raises AutofuseError for a group that cannot be lowered, and for a library that is missing."""
     library = library_of(run.graph, run.group, run.launch, C)
-    if library == BLAS:
-        return library_code(run, blas_name(), library_task(run), *ENTRY_FLAGS)
-    if library == LAPACK:
-        return library_code(run, lapack_name(), library_task(run), *ENTRY_FLAGS)
-    if library == FFT:
-        return library_code(run, pocketfft_name(), library_task(run), *ENTRY_FLAGS)
+    if library in IN_TABLE:
+        return library_code(run, _version(library), library_task(run), *ENTRY_FLAGS)
     if library == ONEDNN:
         return library_code(run, onednn().name, repr(_pieces_of(run)), dnnl_text(), *ENTRY_FLAGS)
     group = extract(run.graph, run.group)[0]

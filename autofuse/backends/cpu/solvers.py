@@ -9,6 +9,7 @@ for becomes NaN.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from autofuse.backends.cpu.lapack import slot
 from autofuse.kernel.library.gemm import library_solver
@@ -19,9 +20,20 @@ from autofuse.plan.program.schedule import Run
 
 # Columns that a blocked routine works on together at most (ILAENV's NB).
 _BLOCK = 64
-# A task in C: what it declares once (integers, floats of work), and what it does of one matrix:
-# `in` and `side` are its operands, `out` its result.
 TaskText = Iterator[str]
+Slot = Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Routine:
+    """How an op is computed. `lines` are what is done of one matrix, in C: `in` and `side` are its
+    operands, `out` its result; there is room for a matrix in `work`, for `floats` more in `own` and
+    for `integers` in `whole` (the pages of LAPACK's routines; of blocked ones at least what is
+    best)."""
+
+    lines: Callable[[Solver, str, Slot], TaskText]
+    floats: Callable[[Solver], int] = lambda s: 0
+    integers: Callable[[Solver], int] = lambda s: 0
 
 
 def solver_of(run: Run) -> Solver:
@@ -33,38 +45,35 @@ def solver_of(run: Run) -> Solver:
 
 def solver_task(run: Run, name: str) -> TaskText:
     """The task of a run, called with its operands, its result and the tables of libraries."""
-    own, node = solver_of(run), run.graph[run.group.nodes[0]]
-    call = run.graph.call(run.group.nodes[0])
-    wide = node.types[0].dtype is DType.F64
-    t, work, whole = "double" if wide else "float", _work(own), _integers(own)
-    sides = [type_.size // own.count for type_ in (*call.ins, node.types[0])]
+    s, node = solver_of(run), run.group.nodes[0]
+    call, routine = run.graph.call(node), _ROUTINES[s.kind]
+    wide = call.out.dtype is DType.F64
+    t, size, floats = "double" if wide else "float", s.rows * s.columns, routine.floats(s)
+    arrays = ("in", "side", "out") if len(call.ins) == 2 else ("in", "out")
+    sizes = [type_.size // s.count for type_ in (*call.ins, call.out)]
     yield f"static void {name}(void **p, int64_t first, int64_t last)"
     yield "{"
-    yield f"  void **const table = (void **)((void **)p[{len(sides)}])[6];"
-    yield f"  {t} *const work = malloc(sizeof({t}) * {work + 1}LL + sizeof(int) * {whole}LL);"
-    yield f"  int *const whole = (int *)(work + {work + 1}LL);"
-    yield f"  int n = {own.columns}, m = {own.rows}, k = {own.inner}, least = {own.least};"
-    yield f"  int room = {work}, places = {whole}, info = 0;"
-    yield f"  {t} one = 1;"
+    yield f"  void **const table = (void **)((void **)p[{len(arrays)}])[6];"
+    room = f"sizeof({t}) * {size + floats}LL + sizeof(int) * {routine.integers(s)}LL"
+    yield f"  {t} *const work = malloc({room}), *const own = work + {size}, one = 1;"
+    yield f"  int *const whole = (int *)(own + {floats});"
+    yield f"  int n = {s.columns}, m = {s.rows}, k = {s.inner}, least = {s.least};"
+    yield f"  int room = {floats}, places = {routine.integers(s)}, info = 0;"
     yield "  (void)n, (void)m, (void)k, (void)least, (void)one;"
     yield "  (void)room, (void)places, (void)whole;"
     yield "  for (int64_t i = first; i < last; i++) {"
-    names = ("in", "side", "out") if len(sides) == 3 else ("in", "out")
-    for at, (array, size) in enumerate(zip(names, sides, strict=True)):
+    for at, (array, each) in enumerate(zip(arrays, sizes, strict=True)):
         const = "" if array == "out" else "const "
-        yield f"    {const}{t} *const {array} = ({const}{t} *)p[{at}] + i * {size}LL;"
+        yield f"    {const}{t} *const {array} = ({const}{t} *)p[{at}] + i * {each}LL;"
     yield "    info = work == NULL;"
     yield "    if (!info) {"
-    for line in _TEXTS[own.kind](own, t, lambda routine: slot(routine, wide)):
+    for line in routine.lines(s, t, lambda name: slot(name, wide)):
         yield f"      {line}"
     yield "    }"
-    yield f"    if (info) for (int64_t j = 0; j < {sides[-1]}LL; j++) out[j] = NAN;"
+    yield f"    if (info) for (int64_t j = 0; j < {sizes[-1]}LL; j++) out[j] = NAN;"
     yield "  }"
     yield "  free(work);"
     yield "}"
-
-
-Slot = Callable[[str], int]
 
 
 def _call(at: int, *arguments: str) -> str:
@@ -84,21 +93,24 @@ def _turned(target: str, source: str, rows: str, columns: str) -> str:
     )
 
 
-def _signed(along: str, by: str, each: str, count: str, size: str) -> TaskText:
-    """Turn around each of `count` vectors of `size` that points away from `direction`; `along(j)`
-    names element j of vector v, `by` the arrays that hold it, as statements on element j."""
+def _pointing(element: str, count: str, size: str, *turns: str) -> TaskText:
+    """Turn around each of `count` vectors that points away from `direction`: vector v has `size`
+    elements, of which number j is `element`; `turns` are statements that turn it."""
     yield f"for (int64_t v = 0; v < {count}; v++) {{"
     yield "  double dot = 0;"
     yield f"  for (int64_t j = 0; j < {size}; j++) {{"
     yield f"    const double w = (double)j * {GOLDEN!r};"
-    yield f"    dot += {along} * (0.5 + (w - floor(w)));"
+    yield f"    dot += {element} * (0.5 + (w - floor(w)));"
     yield "  }"
     yield "  if (dot < 0) {"
-    yield f"    for (int64_t j = 0; j < {size}; j++) {by};"
-    if each:
-        yield f"    {each};"
+    for turn in turns:
+        yield f"    {turn}"
     yield "  }"
     yield "}"
+
+
+def _negated(element: str, size: str) -> str:
+    return f"for (int64_t j = 0; j < {size}; j++) {element} = -{element};"
 
 
 def _cholesky(s: Solver, t: str, at: Slot) -> TaskText:
@@ -118,23 +130,15 @@ def _lu(s: Solver, t: str, at: Slot) -> TaskText:
 def _geqrf(s: Solver, t: str, at: Slot) -> TaskText:
     size = s.rows * s.columns
     yield _turned("work", "in", "m", "n")
-    yield f"room -= {size};"
-    yield _call(
-        at("geqrf"), "&m", "&n", "work", "&m", f"out + {size}", f"work + {size}", "&room", "&info"
-    )
-    yield f"room += {size};"
+    yield _call(at("geqrf"), "&m", "&n", "work", "&m", f"out + {size}", "own", "&room", "&info")
     yield _turned("out", "work", "n", "m")
 
 
 def _orgqr(s: Solver, t: str, at: Slot) -> TaskText:
-    size = s.rows * s.columns
     yield _turned("work", "in", "m", "n")
-    yield f"room -= {size};"
     yield _call(
-        at("orgqr"), "&m", "&n", "&k", "work", "&m", f"({t} *)side", f"work + {size}", "&room",
-        "&info",
-    )  # fmt: skip
-    yield f"room += {size};"
+        at("orgqr"), "&m", "&n", "&k", "work", "&m", f"({t} *)side", "own", "&room", "&info"
+    )
     yield _turned("out", "work", "n", "m")
 
 
@@ -148,74 +152,54 @@ def _triangular_solve(s: Solver, t: str, at: Slot) -> TaskText:
 
 
 def _eigh(s: Solver, t: str, at: Slot) -> TaskText:
-    size = s.rows * s.rows
-    yield _copied("work", "in", size, t)
-    yield f"room -= {size};"
+    yield _copied("work", "in", s.rows * s.rows, t)
     yield _call(
-        at("syevd"), '"V"', '"U"' if s.lower else '"L"', "&n", "work", "&n", "out",
-        f"work + {size}", "&room", "whole", "&places", "&info",
+        at("syevd"), '"V"', '"U"' if s.lower else '"L"', "&n", "work", "&n", "out", "own", "&room",
+        "whole", "&places", "&info",
     )  # fmt: skip
-    yield f"room += {size};"
-    yield from _signed("work[v * n + j]", "work[v * n + j] = -work[v * n + j]", "", "n", "n")
+    vector = "work[v * n + j]"
+    yield from _pointing(vector, "n", "n", _negated(vector, "n"))
     yield _turned("(out + n)", "work", "n", "n")
 
 
 def _svd(s: Solver, t: str, at: Slot) -> TaskText:
     """a^T = v s u^T: what LAPACK gives for that is u and v^T as we have them."""
-    size = s.rows * s.columns
     left, right = f"(out + {s.least})", f"(out + {s.least + s.rows * s.least})"
-    yield _copied("work", "in", size, t)
-    yield f"room -= {size};"
-    yield _call(
-        at("gesdd"), '"S"', "&n", "&m", "work", "&n", "out", right, "&n", left, "&least",
-        f"work + {size}", "&room", "whole", "&info",
-    )  # fmt: skip
-    yield f"room += {size};"
-    element = f"{left}[j * least + v]"
-    other = f"{right}[v * n + j]"
-    yield from _signed(
-        element, f"{element} = -{element}",
-        f"for (int64_t j = 0; j < n; j++) {other} = -{other}", "least", "m",
-    )  # fmt: skip
+    yield from _decomposed(s, t, at, '"S"', right, "&n", left, "&least")
+    column, row = f"{left}[j * least + v]", f"{right}[v * n + j]"
+    yield from _pointing(column, "least", "m", _negated(column, "m"), _negated(row, "n"))
 
 
 def _svdvals(s: Solver, t: str, at: Slot) -> TaskText:
-    size = s.rows * s.columns
-    yield _copied("work", "in", size, t)
-    yield f"room -= {size};"
+    yield from _decomposed(s, t, at, '"N"', "&one", "&n", "&one", "&least")
+
+
+def _decomposed(s: Solver, t: str, at: Slot, job: str, *vectors: str) -> TaskText:
+    yield _copied("work", "in", s.rows * s.columns, t)
     yield _call(
-        at("gesdd"), '"N"', "&n", "&m", "work", "&n", "out", "&one", "&n", "&one", "&least",
-        f"work + {size}", "&room", "whole", "&info",
+        at("gesdd"), job, "&n", "&m", "work", "&n", "out", *vectors, "own", "&room", "whole",
+        "&info",
     )  # fmt: skip
-    yield f"room += {size};"
 
 
-_TEXTS: dict[str, Callable[[Solver, str, Slot], TaskText]] = {
-    "cholesky": _cholesky,
-    "eigh": _eigh,
-    "geqrf": _geqrf,
-    "lu": _lu,
-    "orgqr": _orgqr,
-    "svd": _svd,
-    "svdvals": _svdvals,
-    "triangular_solve": _triangular_solve,
+def _decomposing(s: Solver) -> int:
+    long = max(s.rows, s.columns)
+    return 4 * s.least * s.least + 7 * s.least + long + _BLOCK * (s.rows + s.columns)
+
+
+def _panels(s: Solver) -> int:
+    return _BLOCK * s.columns
+
+
+_ROUTINES = {
+    "cholesky": _Routine(_cholesky),
+    "eigh": _Routine(
+        _eigh, lambda s: 1 + 6 * s.rows + 2 * s.rows * s.rows, lambda s: 3 + 5 * s.rows
+    ),
+    "geqrf": _Routine(_geqrf, _panels),
+    "lu": _Routine(_lu, integers=lambda s: s.least),
+    "orgqr": _Routine(_orgqr, _panels),
+    "svd": _Routine(_svd, _decomposing, lambda s: 8 * s.least),
+    "svdvals": _Routine(_svdvals, _decomposing, lambda s: 8 * s.least),
+    "triangular_solve": _Routine(_triangular_solve),
 }
-
-
-def _work(s: Solver) -> int:
-    """Floats that a routine works in, with the matrix that it overwrites (the pages of LAPACK's
-    routines; of blocked ones what is best, at least)."""
-    size, long = s.rows * s.columns, max(s.rows, s.columns)
-    decomposing = 4 * s.least * s.least + 7 * s.least + long + _BLOCK * (s.rows + s.columns)
-    return size + {
-        "eigh": 1 + 6 * s.rows + 2 * s.rows * s.rows,
-        "geqrf": _BLOCK * s.columns,
-        "orgqr": _BLOCK * s.columns,
-        "svd": decomposing,
-        "svdvals": decomposing,
-    }.get(s.kind, 0)
-
-
-def _integers(s: Solver) -> int:
-    """Integers that a routine works in."""
-    return {"eigh": 3 + 5 * s.rows, "lu": s.least}.get(s.kind, 8 * s.least)

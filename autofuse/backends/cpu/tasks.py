@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from autofuse.backends.cpu.ffts import fft_task, transform_of
 from autofuse.backends.cpu.solvers import solver_of, solver_task
+from autofuse.graph.types import Value
 from autofuse.kernel.library.gemm import library_of, library_product
 from autofuse.kernel.lower import extract
 from autofuse.kernel.text.dialects import C
@@ -16,9 +17,6 @@ from autofuse.plan.fusion.groups import reads
 from autofuse.plan.fusion.products import Product
 from autofuse.plan.parameters import BLAS, FFT, LAPACK, THREADS
 from autofuse.plan.program.schedule import UNREAD, Ref, Run
-
-# Libraries that a program finds in its table.
-IN_TABLE = (BLAS, FFT, LAPACK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +64,10 @@ def task_of(run: Run, calls: Callees, gemms: Mapping[Run, int]) -> Task:
     callee = calls.get(same_kernel(run))
     if callee is None:
         place = dict(zip(reads(run.graph, run.group.nodes), run.reads, strict=True))
-        number = gemms[same_kernel(run)]
-        library = library_of(run.graph, run.group, run.launch, C)
-        if library == LAPACK:
-            operands = run.graph[run.group.nodes[0]].inputs
-            arrays = (*(place[value] for value in operands), *run.writes)
-            return Task(f"t_lapack{number}", solver_of(run).count, arrays, ("blas",))
-        if library == FFT:
-            arrays = (*run.reads, *run.writes)
-            return Task(f"t_fft{number}", transform_of(run).count, arrays, ("blas",))
-        found = _product(run)
-        arrays = (place[found.lhs], place[found.rhs], *run.writes)
-        return Task(f"t_gemm{number}", _gemm_slices(run), arrays, ("blas",))
+        own = _call_of(run)
+        operands = (place[value] for value in own.operands(run))
+        name = f"t_{own.word}{gemms[same_kernel(run)]}"
+        return Task(name, own.pieces(run), (*operands, *run.writes), ("blas",))
     assert isinstance(callee, KernelCall)
     return Task(f"t_{callee.name}", callee.iterations, (*_inputs(run), *run.writes))
 
@@ -124,15 +114,11 @@ def called_by_table(run: Run) -> bool:
 
 def library_text(run: Run, number: int) -> Iterator[str]:
     """The task of such a call."""
-    library = library_of(run.graph, run.group, run.launch, C)
-    if library == LAPACK:
-        return solver_task(run, f"t_lapack{number}")
-    if library == FFT:
-        return fft_task(run, f"t_fft{number}")
-    return gemm_task(run, number)
+    own = _call_of(run)
+    return own.text(run, f"t_{own.word}{number}")
 
 
-def gemm_task(run: Run, number: int) -> Iterator[str]:
+def gemm_task(run: Run, name: str) -> Iterator[str]:
     """Row-major C = A B as the column-major product of the transposes, one slice of rows (or
     columns, when they are more) at a time."""
     form, cuts = _product(run).form, _cuts(run)
@@ -145,7 +131,7 @@ def gemm_task(run: Run, number: int) -> Iterator[str]:
     step_b = 0 if by_rows else form.b.leading if form.b.transposed else 1
     step_c = form.n if by_rows else 1
     ta, tb = ("T" if form.a.transposed else "N"), ("T" if form.b.transposed else "N")
-    yield f"static void t_gemm{number}(void **p, int64_t first, int64_t last)"
+    yield f"static void {name}(void **p, int64_t first, int64_t last)"
     yield "{"
     yield "  void **const blas = (void **)p[3];"
     yield "  for (int64_t i = first; i < last; i++) {"
@@ -176,3 +162,34 @@ def _element(form: GemmForm, matrix: str, offset: int, step: int) -> str:
         inner //= axis.extent
         parts.append(f"j / {inner} % {axis.extent} * {getattr(axis, matrix)}LL")
     return " + ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _TableCall:
+    """How a library that a program finds in its table is called: the word in names of its tasks,
+    the values that it reads, into how many pieces a call is cut, and the text of a task by its
+    name, which gets these values, the result and the table."""
+
+    word: str
+    operands: Callable[[Run], tuple[Value, ...]]
+    pieces: Callable[[Run], int]
+    text: Callable[[Run, str], Iterator[str]]
+
+
+def _factors(run: Run) -> tuple[Value, ...]:
+    return (_product(run).lhs, _product(run).rhs)
+
+
+def _own_inputs(run: Run) -> tuple[Value, ...]:
+    return run.graph[run.group.nodes[0]].inputs
+
+
+IN_TABLE = {
+    BLAS: _TableCall("gemm", _factors, _gemm_slices, gemm_task),
+    FFT: _TableCall("fft", _own_inputs, lambda run: transform_of(run).count, fft_task),
+    LAPACK: _TableCall("lapack", _own_inputs, lambda run: solver_of(run).count, solver_task),
+}
+
+
+def _call_of(run: Run) -> _TableCall:
+    return IN_TABLE[library_of(run.graph, run.group, run.launch, C)]
