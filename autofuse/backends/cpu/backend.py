@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -170,7 +170,10 @@ def lacking(candidate: Candidate) -> str:
 
 def _version(library: str) -> str:
     """That of a library which a program finds in its table."""
-    return {BLAS: blas_name, FFT: pocketfft_name, LAPACK: lapack_name}[library]()
+    names: dict[str, Callable[[], str]] = {
+        BLAS: blas_name, FFT: pocketfft_name, LAPACK: lapack_name
+    }  # fmt: skip
+    return names[library]()
 
 
 def kernel_code(run: Run) -> str:
