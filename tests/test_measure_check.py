@@ -155,6 +155,25 @@ def test_equal_errors_of_narrow_results_have_room() -> None:
         assert check((np.array(value, bfloat),), held).ok == ok, value
 
 
+def test_equal_errors_of_iterations_have_room() -> None:
+    """Every iteration adds the same number to a sum, and most round to the same side."""
+    steps = 20_000
+
+    def program(x: TracedArray) -> TracedArray:
+        return xp.fori_loop(steps, lambda _, total: total + x, x)
+
+    graph = trace(program, spec((1,)))
+    x = np.full(1, 0.1, np.float32)
+    held = reference_of(graph, (x,))
+    total = x.copy()
+    for _ in range(steps):
+        total = total + x
+    lost = abs(float(total[0]) - (steps + 1) * float(x[0]))
+    assert lost > 0.9 * np.sqrt(steps) * 2**-23 * total[0]  # more than errors by chance add up to
+    assert check((total,), held).ok
+    assert not check((total * np.float32(1.001),), held).ok
+
+
 def test_threshold_program_may_have_few_outliers_only() -> None:
     builder = GraphBuilder()
     x = builder.input("x", (N,), DType.F32)

@@ -36,10 +36,18 @@ PERIODS = (12, 4, 2)
 TRIES = 3
 # By what fraction figures may differ that are the same but for rounding.
 ROUNDING = 1e-9
+# To how many nanoseconds an iteration it is known when a loop can begin, rounded down: kernels that
+# begin it a little sooner or later are not worth going through it again.
+BEGUN_NS = 0.02
+# Nodes of a body from which on a loop is gone through for few of the ways in which it can begin: as
+# if all were given, unless most of its states are late.
+LARGE = 200
 NO_DELAYS: DelayTable = {}
 GIVEN = ReadyAt(np.array(0.0))
 # When each state is ready, and when a sum that takes it in: of shape [2, ...].
 StateTimes = list[ReadyTimes]
+# When what the last iteration of a loop leaves is ready.
+End = tuple[ReadyAt, ...]
 
 
 def chain_us(
@@ -98,10 +106,12 @@ class _Run:
         self, node: int, operands: Sequence[ReadyAt], used: tuple[int, ...]
     ) -> tuple[Sequence[ReadyAt], float]:
         if self.depth or not self.table:
-            loop = _Loop(self.graph, node, used, self.table, self.latency, self.depth)
-            return loop.results(operands)
-        keys = tuple((_key(one.at), _key(one.summed)) for one in operands)
-        return _known_loop(self.graph, node, used, keys, self.latency)
+            ends = _Loop(self.graph, node, self.table, self.latency, self.depth).ends(operands)
+        else:
+            keys = _keys(self.graph, node, operands)
+            ends = _known_loop(self.graph, node, keys, self.latency)
+        end, over = max(((e, _latest(e, used)) for e in ends), key=lambda found: found[1])
+        return _results(end, int(self.graph.call(node)["carries"])), over
 
 
 def _is_known(one: ReadyAt) -> bool:
@@ -111,8 +121,21 @@ def _is_known(one: ReadyAt) -> bool:
 _Key = tuple[tuple[int, ...], bytes] | None
 
 
-def _key(times: ReadyTimes | None) -> _Key:
-    return None if times is None else (times.shape, np.asarray(times, dtype=float).tobytes())
+def _keys(graph: Graph, node: int, operands: Sequence[ReadyAt]) -> tuple[tuple[_Key, _Key], ...]:
+    """When what a loop takes is ready, or sooner."""
+    call = graph.call(node)
+    carries, grid = int(call["carries"]), BEGUN_NS * max(1, int(call["trip"]))
+    late = sum(float(one.at.max()) >= grid for one in operands[:carries])
+    if len(call["body"].nodes) > LARGE and 2 * late < carries:
+        grid = math.inf
+    return tuple((_key(one.at, grid), _key(one.summed, grid)) for one in operands)
+
+
+def _key(times: ReadyTimes | None, grid: float) -> _Key:
+    if times is None:
+        return None
+    whole = np.floor(times / grid) * grid if grid < math.inf else np.minimum(times, 0.0)
+    return times.shape, np.asarray(whole, dtype=float).tobytes()
 
 
 def _times(key: _Key) -> ReadyTimes | None:
@@ -121,37 +144,46 @@ def _times(key: _Key) -> ReadyTimes | None:
 
 @lru_cache(maxsize=512)
 def _known_loop(
-    graph: Graph, node: int, used: tuple[int, ...], keys: tuple[tuple[_Key, _Key], ...],
-    latency: Latencies,
-) -> tuple[Sequence[ReadyAt], float]:  # fmt: skip
+    graph: Graph, node: int, keys: tuple[tuple[_Key, _Key], ...], latency: Latencies
+) -> list[End]:
     operands = [
         ReadyAt(at, _times(summed)) for one, summed in keys if (at := _times(one)) is not None
     ]
-    return _Loop(graph, node, used, delays_of(latency), latency, 0).results(operands)
+    return _Loop(graph, node, delays_of(latency), latency, 0).ends(operands)
+
+
+def _results(end: End, carries: int) -> End:
+    """Of a stack it is known that it is no sooner there than what is given."""
+    stacks = (GIVEN if np.isfinite(one.at).all() else KNOWN for one in end[carries:])
+    return (*end[:carries], *stacks)
+
+
+def _latest(end: End, used: Sequence[int]) -> float:
+    """When the last iteration is over, of those of its results that are `used`."""
+    return max((float(end[k].at.max()) for k in used), default=-math.inf)
 
 
 class _Loop:
     """A counted loop: its iterations as steps of times."""
 
     def __init__(
-        self, graph: Graph, node: int, used: tuple[int, ...], table: DelayTable, latency: Latencies,
-        depth: int,
-    ) -> None:  # fmt: skip
+        self, graph: Graph, node: int, table: DelayTable, latency: Latencies, depth: int
+    ) -> None:
         call = graph.call(node)
         self.body: Graph = call["body"]
         self.trip, self.carries = int(call["trip"]), int(call["carries"])
-        self.used, self.table = used, table
+        self.table = table
         self.period = PERIODS[min(depth, len(PERIODS) - 1)]
         self.nodes = [n for n in range(len(self.body.nodes)) if n not in set(self.body.inputs)]
         self.kinds = [self.body.type_of(v) for v in self.body.outputs[: self.carries]]
         self.latency, self.depth = latency, depth
 
-    def results(self, operands: Sequence[ReadyAt]) -> tuple[Sequence[ReadyAt], float]:
-        """When the loop's results are ready, and when its last iteration is over."""
+    def ends(self, operands: Sequence[ReadyAt]) -> list[End]:
+        """When the loop's results are ready: each says what it says, and the latest holds."""
         others = operands[self.carries :]
         states, rest, is_steady = self._settle(self._states(operands[: self.carries]), others)
         if not is_steady:
-            return self._last(states, others, NO_DELAYS)
+            return [self._last(states, others, NO_DELAYS)]
         before, ahead = states, rest - 1
         if ahead > 3 * self.period:
             ahead = ahead % self.period + self.period
@@ -161,9 +193,9 @@ class _Loop:
             states = self._next(states, others)
         jumps = (rest - 1 - ahead) // self.period
         if not jumps:
-            return self._last(states, others, self.table)
+            return [self._last(states, others, self.table)]
         ends = [self._last(s, others, self.table) for s in self._jumped(before, states, jumps)]
-        return max(ends, key=lambda end: end[1], default=self._last(states, others, NO_DELAYS))
+        return ends or [self._last(states, others, NO_DELAYS)]
 
     def _states(self, found: Sequence[ReadyAt]) -> StateTimes:
         return [_state(one, kind, self.table) for one, kind in zip(found, self.kinds, strict=False)]
@@ -195,15 +227,8 @@ class _Loop:
     ) -> StateTimes:
         return self._states(self._outputs(states, others, self.table if table is None else table))
 
-    def _last(
-        self, states: StateTimes, others: Sequence[ReadyAt], table: DelayTable
-    ) -> tuple[Sequence[ReadyAt], float]:
-        """What the last iteration leaves. Of a stack it is known that it is no sooner there than
-        what is given."""
-        found = self._outputs(states, others, table)
-        latest = max((float(found[k].at.max()) for k in self.used), default=-math.inf)
-        stacks = (GIVEN if np.isfinite(one.at).all() else KNOWN for one in found[self.carries :])
-        return (*found[: self.carries], *stacks), latest
+    def _last(self, states: StateTimes, others: Sequence[ReadyAt], table: DelayTable) -> End:
+        return tuple(self._outputs(states, others, table))
 
     def _jumped(self, before: StateTimes, states: StateTimes, jumps: int) -> list[StateTimes]:
         """The states that many periods later, for each figure of growth that holds; what does not

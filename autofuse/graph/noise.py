@@ -20,8 +20,8 @@ class Noise:
     """
 
     LENGTH = 65_521
-    # Whether results of narrow types are rounded to these.
-    narrows = False
+    # Whether results are rounded to their types, too.
+    rounds = False
 
     def __init__(self, seed: int, scale: float = 2.0) -> None:
         self._rng = np.random.default_rng(seed)
@@ -43,8 +43,8 @@ class Noise:
         if size is not None:
             moved = self(size.astype(np.float64), 1.0) - size
             noisy = np.asarray(noisy + FOLDED * moved)
-        if self.narrows and dtype.compute is not dtype:
-            noisy = _narrowed(noisy, splitter(dtype))
+        if self.rounds and dtype is not DType.F64:
+            noisy = _rounded(noisy, splitter(dtype))
         if dtype is DType.F64:
             return noisy
         top = dtype.largest
@@ -76,12 +76,12 @@ class Noise:
         return noisy
 
 
-class Narrowing(Noise):
-    """Every result of a narrow type rounded to it, as where each op is a kernel of its own. Nothing
-    is left to chance in it: errors that all lean to one side, as those of equal elements do, add
-    up."""
+class Rounding(Noise):
+    """Every result rounded to its type, as where each op is a kernel of its own. Nothing is left to
+    chance in it: errors that all lean to one side add up, as those of equal elements do, and of
+    iterations that compute the same."""
 
-    narrows = True
+    rounds = True
 
     def __init__(self) -> None:
         super().__init__(0, 0.0)
@@ -93,7 +93,7 @@ def splitter(dtype: DType) -> float:
     return 2.0**52 * dtype.eps + 1.0
 
 
-def _narrowed(array: np.ndarray, split: float) -> np.ndarray:
+def _rounded(array: np.ndarray, split: float) -> np.ndarray:
     with np.errstate(all="ignore"):
         large = array * split
         return np.where(np.isfinite(large), large - (large - array), array)

@@ -257,35 +257,6 @@ def reached(body: Graph, values: Sequence[Value]) -> set[int]:
     return closure((v.node for v in values), lambda i: [v.node for v in nodes[i].inputs])
 
 
-def is_alike(loop: LoopParts, later: Value, now: Value) -> bool:
-    """Whether `later` is to the new states what `now` is to the old ones."""
-    body = loop.body
-    moved = set(zip(loop.news, loop.states, strict=True))
-    varying = {body.inputs[0], *(v.node for v in loop.states)}
-    stack, seen = [(later, now)], set[tuple[Value, Value]]()
-    while stack:
-        pair = stack.pop()
-        if pair in moved or pair in seen:
-            continue
-        seen.add(pair)
-        if pair[0] == pair[1]:
-            if reached(body, [pair[0]]) & varying:
-                return False
-            continue
-        if not _same_op(body, *pair):
-            return False
-        stack += zip(*(body[v.node].inputs for v in pair), strict=True)
-    return True
-
-
-def _same_op(body: Graph, one: Value, other: Value) -> bool:
-    """Whether two values are computed alike from their operands."""
-    a, b = body[one.node], body[other.node]
-    if "input" in (a.op, b.op) or (a.op, a.attrs, a.types) != (b.op, b.attrs, b.types):
-        return False
-    return one.index == other.index and len(a.inputs) == len(b.inputs)
-
-
 @rule("unchanged-state", "XLA WhileLoopInvariantCodeMotion (invariant tuple elements); LLVM "
       "IndVarSimplify", "loop", "while")  # fmt: skip
 def unchanged_state(draft: Draft, at: int) -> Replacement:

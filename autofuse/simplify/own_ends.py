@@ -14,12 +14,12 @@ from autofuse.simplify.loops import (
     BodyWriter,
     LoopParts,
     copied,
-    is_alike,
     is_read,
     parts_of_loop,
     reached,
 )
 from autofuse.simplify.rules import Replacement, rule
+from autofuse.simplify.successors import Successors
 
 # Bodies larger than this are left alone: they are compared node by node.
 _MOST_NODES = 500
@@ -114,8 +114,9 @@ def _ends(loop: LoopParts) -> _Ends | None:
     later = body[folds[0].node].inputs[0]
     if not _one_place_each(loop, body.type_of(later).shape):
         return None
+    successors = Successors(loop.body, loop.carries)
     for now in _flags(loop):
-        if _ends_each(loop, later, now):
+        if _ends_each(loop, successors, later, now):
             return _Ends(later, now, others)
     return None
 
@@ -132,11 +133,11 @@ def _one_place_each(loop: LoopParts, shape: tuple[int, ...]) -> bool:
     return bool(shape) and all(own[: len(shape)] == shape for own in states)
 
 
-def _ends_each(loop: LoopParts, later: Value, now: Value) -> bool:
+def _ends_each(loop: LoopParts, successors: Successors, later: Value, now: Value) -> bool:
     """Whether what decides about the next iteration is the flag `now` of this one, without which
     no state changes."""
     body = loop.body
-    if body.type_of(now).shape != body.type_of(later).shape or not is_alike(loop, later, now):
+    if body.type_of(now).shape != body.type_of(later).shape or not successors.is_next(later, now):
         return False
     return all(_stays(body, new, state, now) for new, state in _pairs(loop))
 

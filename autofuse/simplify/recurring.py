@@ -3,7 +3,8 @@ the states that it left."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import lru_cache
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
@@ -12,7 +13,6 @@ from autofuse.simplify.draft import Draft
 from autofuse.simplify.loops import (
     LoopParts,
     Rebuilt,
-    is_alike,
     outputs_of,
     parts_of_loop,
     reached,
@@ -20,6 +20,7 @@ from autofuse.simplify.loops import (
     same_reads,
 )
 from autofuse.simplify.rules import Replacement, rule
+from autofuse.simplify.successors import Successors
 
 # Operations for each element from which on a value is carried rather than computed again.
 WORTH_FLOPS = 8.0
@@ -35,7 +36,7 @@ def recurring_value(draft: Draft, at: int) -> Replacement:
     loop = parts_of_loop(draft, at)
     if len(loop.body.nodes) > _MOST_NODES:
         return None
-    for now, later in _pairs(loop):
+    for now, later in _pairs(loop.body, loop.carries, loop.counted):
         begun = _begun(draft, loop, now)
         if begun is not None:
             states, rows = range(loop.carries), range(len(loop.rows))
@@ -44,46 +45,37 @@ def recurring_value(draft: Draft, at: int) -> Replacement:
     return None
 
 
-def _pairs(loop: LoopParts) -> Iterator[tuple[Value, Value]]:
+@lru_cache(maxsize=64)
+def _pairs(body: Graph, carries: int, counted: bool) -> tuple[tuple[Value, Value], ...]:
     """Values worth carrying and what they are in the next iteration, those nearest to the results
-    first."""
-    body = loop.body
-    largest, places = _most(loop)
-    needed, number = _needed(body), 1 << body.inputs[0]
-    states = sum(1 << v.node for v in loop.states)
+    first. (A loop is shown to its rules again whenever something before it changed.)"""
+    states = tuple(Value(i) for i in body.inputs[1 : 1 + carries])
+    largest, places = _most(body, states, counted)
+    successors, number = Successors(body, carries), 1 << body.inputs[0]
+    needed, varying = successors.needed, sum(1 << v.node for v in states)
     alike: dict[object, list[int]] = {}
+    found: list[tuple[Value, Value]] = []
     for i in reversed(range(len(body.nodes))):
         node, now = body[i], Value(i)
         later = alike.setdefault((node.op, node.attrs, node.types), [])
         fits = _fits(node.types, largest, places)
-        follows = needed[i] & states and not needed[i] & number
+        follows = needed[i] & varying and not needed[i] & number
         if later and fits and follows and _is_worth(body, needed[i], now):
-            for other in reversed(later):
-                if is_alike(loop, Value(other), now):
-                    yield now, Value(other)
+            others = map(Value, reversed(later))
+            found += ((now, other) for other in others if successors.is_next(other, now))
         later.append(i)
+    return tuple(found)
 
 
-def _most(loop: LoopParts) -> tuple[int, tuple[int, ...]]:
+def _most(body: Graph, states: Sequence[Value], counted: bool) -> tuple[int, tuple[int, ...]]:
     """Elements that a new state may have, and the axes that it must begin with."""
-    kinds = [loop.body.type_of(v) for v in loop.states]
-    return max((k.size for k in kinds), default=0), () if loop.counted else kinds[0].shape
+    kinds = [body.type_of(v) for v in states]
+    return max((k.size for k in kinds), default=0), () if counted else kinds[0].shape
 
 
 def _fits(kinds: tuple[TensorType, ...], largest: int, places: tuple[int, ...]) -> bool:
     small = len(kinds) == 1 and kinds[0].size <= largest
     return small and kinds[0].shape[: len(places)] == places
-
-
-def _needed(body: Graph) -> list[int]:
-    """Of each node the nodes that it depends on, itself included, as bits by their numbers."""
-    found: list[int] = []
-    for i, node in enumerate(body.nodes):
-        bits = 1 << i
-        for v in node.inputs:
-            bits |= found[v.node]
-        found.append(bits)
-    return found
 
 
 def _is_worth(body: Graph, needed: int, value: Value) -> bool:

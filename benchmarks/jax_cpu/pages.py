@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.jax_cpu.row import CURRENT, OLDER, OURS, PEERS
+from benchmarks.jax_cpu.row import BY_HAND, OURS, PEERS
 from benchmarks.table import geomean
 
 Row = Mapping[str, Any]
@@ -25,7 +25,8 @@ def summary(rows: Mapping[str, Row]) -> dict[str, Any]:
         "reported": _means(reported),
         "below": {
             ours: {f"{name} {peer}": ratio for name, row in had.items()
-                   for peer, ratio in row["over"].get(ours, {}).items() if ratio < FLOORS[ours]}
+                   for peer, ratio in row["over"].get(ours, {}).items()
+                   if ratio < FLOORS[ours] and peer != BY_HAND}
             for ours in OURS
         },
         "wrong": [f"{n} {ours}" for n, row in had.items() for ours in OURS
@@ -54,7 +55,7 @@ def line(name: str, row: Row) -> str:
     if "error" in row:
         return f"{name:28} {row['error']}"
     columns = row["columns"]
-    told = "  ".join(f"{c} {_column(columns[c])}" for c in (*OURS, CURRENT, OLDER) if c in columns)
+    told = "  ".join(f"{c} {_column(columns[c])}" for c in (*OURS, *PEERS) if c in columns)
     over = "  ".join(
         f"{ours} {ratio:.2f} x {peer}"
         for ours, ratios in row["over"].items() for peer, ratio in ratios.items()

@@ -1,4 +1,5 @@
-"""One row: ours untuned and tuned, current jax.jit and the older one, checked, timed in turns."""
+"""One row: ours untuned and tuned, current jax.jit, the older one, and C by hand where it is
+written; checked, timed in turns."""
 
 from __future__ import annotations
 
@@ -11,11 +12,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from autofuse import jax_jit
 from autofuse.devices import timed_device
 from autofuse.measure.hardware import HOST
 from autofuse.measure.worker.lock import measurement_lock
 from autofuse.peers.interleave import sample_in_turns
+from benchmarks.jax_cpu.by_hand import FILES, by_hand
 from benchmarks.jax_cpu.calls import Prepared, prepared, sample_us, set_wide
 from benchmarks.jax_cpu.peers import old_jax
 from benchmarks.jax_cpu.truth import Found, allowed, error_of, truth_of
@@ -24,7 +28,8 @@ from benchmarks.run import sentence
 from tuning_db import Store
 
 UNTUNED, TUNED, CURRENT, OLDER = "untuned", "tuned", "jax.jit", "old jax.jit"
-OURS, PEERS = (UNTUNED, TUNED), (CURRENT, OLDER)
+BY_HAND = "C by hand"
+OURS, PEERS = (UNTUNED, TUNED), (CURRENT, OLDER, BY_HAND)
 # Samples of each, at least and at most.
 SAMPLES = (6, 300)
 
@@ -73,7 +78,8 @@ def loop_row(program: LoopProgram, what: str, asked: LoopAsked) -> dict[str, Any
         samplers[name] = sampler
 
     with ExitStack() as open_:
-        db = _machine(Path(open_.enter_context(TemporaryDirectory())), asked.peaks)
+        folder = Path(open_.enter_context(TemporaryDirectory()))
+        db = _machine(folder, asked.peaks)
         tries: dict[str, Callable[[], None]] = {
             CURRENT: lambda: _keep_jax(case, what, keep),
             UNTUNED: lambda: _keep_ours(UNTUNED, case, what, None, db, keep),
@@ -89,6 +95,8 @@ def loop_row(program: LoopProgram, what: str, asked: LoopAsked) -> dict[str, Any
             tries[OLDER] = older
         else:
             columns[OLDER] = Column(failed="no environment was given (--old, --make-old)")
+        if (program.name, what) in FILES:
+            tries[BY_HAND] = lambda: _keep_c(case, (program.name, what), truth, folder, keep)
         for name, attempt in tries.items():
             try:
                 attempt()
@@ -120,6 +128,14 @@ def _keep_ours(
 ) -> None:
     ours = jax_jit(tune=budget_s, db=db)(asked_for(case, what))
     _keep(name, ours, case, keep, lambda: ours.origin(*case.arguments))
+
+
+def _keep_c(
+    case: LoopCase, row: tuple[str, str], like: tuple[np.ndarray, ...], folder: Path, keep: Keep
+) -> None:
+    leaves = tuple(map(np.asarray, module("jax").tree_util.tree_leaves(case.arguments)))
+    ready = by_hand(*row, leaves, like, folder)
+    keep(BY_HAND, ready.first_s, ready.found, lambda: sample_us(ready.call))
 
 
 def _keep(

@@ -136,11 +136,11 @@ def _bellman(dtype: Dtype) -> LoopCase:
 
 
 def _growth(dtype: Dtype) -> LoopCase:
-    """The logistic map, 10^5 times, one number."""
+    """The logistic map, 10^6 times, one number."""
     jax = module("jax")
 
     def run(x: Any) -> Any:
-        return jax.lax.fori_loop(0, 100_000, lambda _, y: 2.9 * y * (1 - y), x)
+        return jax.lax.fori_loop(0, 1_000_000, lambda _, y: 2.9 * y * (1 - y), x)
 
     return LoopCase(run, (np.asarray(0.3, dtype),))
 

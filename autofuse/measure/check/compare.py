@@ -17,7 +17,8 @@ An element may stand still by chance, or because a clip hides the noise (max(x, 
 not jump: in one of the pair x is above 0. Where rounding decides anything at all, 3 more runs make
 a spread of 0 by chance rarer than one in 10^9. The relative norm of the error has a tighter bound.
 Noise is of chance, and errors of equal elements are equal: a product of 400 numbers just below 1
-in bf16 is 1 where each is stored. One run rounds all that is narrow to its type (Veltkamp 1968).
+in bf16 is 1 where each is stored, and iterations that all add the same number to a sum all round
+alike. Where that may be, one run rounds each result to its type (Veltkamp 1968).
 
 Programs with jumps (comparisons, floor, resets of a simulation) have elements that land elsewhere
 under rounding noise. An element that lands elsewhere in several noisy runs is excused by its
@@ -40,12 +41,13 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from autofuse.graph.noise import Narrowing, Noise
+from autofuse.graph.noise import Noise, Rounding
 from autofuse.graph.reference import Runs
 from autofuse.graph.types import Graph
 from autofuse.measure.check.parts import ANY_FINITE, Held, HeldParts, numpy_parts, slices
 from autofuse.ops.dtypes import DType
 from autofuse.ops.layout import laid_out
+from autofuse.ops.spec import Family
 from autofuse.ops.types import TensorType
 
 SPREAD_FACTOR = 16.0
@@ -54,9 +56,9 @@ SPREAD_FACTOR = 16.0
 NOISE_ULPS = 2.0
 JUMP = 1e-3
 WIDE = 64.0
-# A part of what rounding all that is narrow to its type does counts as spread: it is no chance, and
-# what a plan may do.
-NARROWED = 4.0
+# A part of what rounding each result to its type does counts as spread: it is no chance, and what a
+# plan may do.
+ROUNDED = 4.0
 _POISON_BYTE = 0xA5
 _EXTRA_RUNS = 3
 # Share of an output that may be NaN in the reference, or excused, before the check says that it
@@ -145,30 +147,34 @@ def reference_of(
     graph: Graph, inputs: Sequence[np.ndarray], runs: int = 2, evaluate: RunsOf = Runs
 ) -> WorkloadReference:
     """The reference of `graph` on these inputs: one exact run, `runs` noisy ones, two wide ones,
-    3 more noisy ones where rounding decides anything, and one that rounds what is narrow to its
-    type. `evaluate` runs the graph."""
+    3 more noisy ones where rounding decides anything, and one that rounds each result to its
+    type where errors may lean to one side. `evaluate` runs the graph."""
     runs_of = evaluate(graph, inputs)
 
     def run(scale: float, seed: int) -> Sequence[np.ndarray]:
         return runs_of(Noise(seed, NOISE_ULPS * scale) if scale != 0 else None)
 
-    narrow = partial(runs_of, Narrowing()) if _is_narrow(graph) else None
-    return build_reference(run, graph.output_types, runs, narrow)
+    rounded = partial(runs_of, Rounding()) if _may_lean(graph) else None
+    return build_reference(run, graph.output_types, runs, rounded)
 
 
-def _is_narrow(graph: Graph) -> bool:
-    """Whether results are stored in types narrower than their arithmetic."""
-    bodies = (v for node in graph.nodes for _, v in node.attrs if isinstance(v, Graph))
-    own = (t.dtype for node in graph.nodes if node.inputs for t in node.types)
-    return any(d.is_float and d.compute is not d for d in own) or any(map(_is_narrow, bodies))
+def _may_lean(graph: Graph) -> bool:
+    """Whether errors may all lean to one side: of results that are stored in types narrower than
+    their arithmetic, and of a loop that computes floats."""
+    own = [t.dtype for node in graph.nodes if node.inputs for t in node.types if t.dtype.is_float]
+    if any(dtype.compute is not dtype for dtype in own):
+        return True
+    if own and any(node.spec.family is Family.CONTROL for node in graph.nodes):
+        return True
+    return any(_may_lean(v) for node in graph.nodes for _, v in node.attrs if isinstance(v, Graph))
 
 
 def build_reference(
     evaluate: Evaluate, types: Sequence[TensorType], runs: int = 2,
-    narrow: Callable[[], Sequence[np.ndarray]] | None = None,
+    rounded: Callable[[], Sequence[np.ndarray]] | None = None,
 ) -> WorkloadReference:  # fmt: skip
     """As `reference_of`, from a function that runs the reference with a given noise, and one that
-    runs it with all that is narrow rounded."""
+    runs it with each result rounded to its type."""
     # The exact run may overflow or divide by zero: that is the program's own doing.
     with np.errstate(all="ignore"):
         exact = zip(evaluate(0.0, 0), types, strict=True)
@@ -183,8 +189,8 @@ def build_reference(
         for scale in (WIDE, -WIDE):
             for move, array in zip(moves, evaluate(scale, runs + 1), strict=True):
                 move.add_wide(array)
-        for move, array in zip(moves, narrow() if narrow is not None else (), strict=False):
-            move.add_narrow(array)
+        for move, array in zip(moves, rounded() if rounded is not None else (), strict=False):
+            move.add_rounded(array)
         if any(move.delicate for move in moves):
             add(runs + 2, _EXTRA_RUNS)
         return WorkloadReference(tuple(move.finish() for move in moves))
@@ -224,7 +230,7 @@ class _Moves:
         self.base = base_tolerance(type_.dtype)
         self.rms, finite = self._root_mean_square()
         self.norm = self.rms * math.sqrt(finite)
-        self.largest, self.second, self.wide, self.narrow = (
+        self.largest, self.second, self.wide, self.rounded = (
             np.zeros(exact.shape, np.float32) for _ in range(4)
         )
 
@@ -267,9 +273,9 @@ class _Moves:
             np.maximum(second, np.minimum(largest, moved), out=second)
             np.maximum(largest, moved, out=largest)
 
-    def add_narrow(self, array: np.ndarray) -> None:
+    def add_rounded(self, array: np.ndarray) -> None:
         for part, moved in self._moved(array):
-            self.narrow[part] = moved
+            self.rounded[part] = moved
 
     def add_wide(self, array: np.ndarray) -> None:
         for part, moved in self._moved(array):
@@ -277,9 +283,9 @@ class _Moves:
 
     def _spread(self, part: slice, weight: np.ndarray) -> np.ndarray:
         """How far elements moved: in wide runs too, scaled back, unless they jumped there; and a
-        part of how far rounding what is narrow moved them."""
-        wide, narrow = self.wide[part], self.narrow[part]
-        certain = np.where(narrow >= ANY_FINITE, narrow, narrow / NARROWED)
+        part of how far rounding each result moved them."""
+        wide, rounded = self.wide[part], self.rounded[part]
+        certain = np.where(rounded >= ANY_FINITE, rounded, rounded / ROUNDED)
         largest = np.maximum(self.largest[part], certain)
         back = np.where(self._leaped(wide, weight), 0.0, wide.astype(np.float64) / WIDE)
         return np.asarray(np.maximum(largest.astype(np.float64), back))

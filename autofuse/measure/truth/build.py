@@ -25,7 +25,7 @@ from autofuse.kernel.ir.emit import LoweringError
 from autofuse.limits import usable_cores
 from autofuse.measure.truth.loops import LoopUnit
 from autofuse.measure.truth.plan import ByNumPy, TruthItem, TruthKernel, TruthLoop, items
-from autofuse.measure.truth.text import FLAGS, NARROW, QUIET, TABLE, KernelText, kernel_text
+from autofuse.measure.truth.text import FLAGS, QUIET, ROUNDED, TABLE, KernelText, kernel_text
 from autofuse.ops.spec import Family
 
 Arrays = tuple[np.ndarray, ...]
@@ -80,7 +80,7 @@ class TruthLibrary:
         self._places = (ctypes.c_void_p * max(1, len(self._constants)))(
             *(a.ctypes.data for a in self._constants)
         )
-        self._quiet = np.array([0.0] * QUIET + [np.inf] + [0.0] * len(NARROW))
+        self._quiet = np.array([0.0] * QUIET + [np.inf] + [0.0] * len(ROUNDED))
         self._parallel = ctypes.cast(pool_pointer(), ctypes.c_void_p) if not self.empty else None
         self._threads = usable_cores()
 
@@ -112,7 +112,7 @@ class TruthLibrary:
         """What compiled code is given for one run."""
         table = self._quiet
         if noise is not None:
-            splits = [splitter(dtype) if noise.narrows else 0.0 for dtype in NARROW]
+            splits = [splitter(dtype) if noise.rounds else 0.0 for dtype in ROUNDED]
             table = np.concatenate([np.tile(noise.table, 3), [0.0], splits])
         self._table = table  # kept as long as the state may be used
         return _State(

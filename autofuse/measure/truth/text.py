@@ -36,7 +36,7 @@ TABLE = Noise.LENGTH
 # beyond a narrow type is left as it is.
 QUIET = 3 * TABLE
 # Behind it, what results of these types are rounded to them by, 0.0 where they are not.
-NARROW = (DType.BF16, DType.F16)
+ROUNDED = (DType.F32, DType.BF16, DType.F16)
 # Elements of a row, where these lie next to each other whatever the axes are.
 ROW = 4096
 # Nothing that changes a result: no contraction, no vector mathematics, no reassociation. That
@@ -124,12 +124,11 @@ class _Frame(Frame):
         if dtype is DType.F64:
             return found
         found = self.e.let(found)
-        if dtype in NARROW:
-            split = Load("noise", ix.lit(QUIET + 1 + NARROW.index(dtype)), DType.F64)
-            large = self.e.let(_f64("mul", found, split))
-            narrow = _f64("sub", large, _f64("sub", large, found))
-            finite = Call("isfinite", (large,), DType.BOOL)
-            found = self.e.let(_f64("select", finite, narrow, found))
+        split = Load("noise", ix.lit(QUIET + 1 + ROUNDED.index(dtype)), DType.F64)
+        large = self.e.let(_f64("mul", found, split))
+        rounded = _f64("sub", large, _f64("sub", large, found))
+        finite = Call("isfinite", (large,), DType.BOOL)
+        found = self.e.let(_f64("select", finite, rounded, found))
         quiet = Load("noise", ix.lit(QUIET), DType.F64)
         top = _f64("add", Lit(dtype.largest, DType.F64), quiet)
         beyond = Call("gt", (_f64("abs", found), top), DType.BOOL)
