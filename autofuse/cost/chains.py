@@ -36,12 +36,9 @@ PERIODS = (12, 4, 2)
 TRIES = 3
 # By what fraction figures may differ that are the same but for rounding.
 ROUNDING = 1e-9
-# To how many nanoseconds an iteration it is known when a loop can begin, rounded down: kernels that
-# begin it a little sooner or later are not worth going through it again.
+# Nanoseconds an iteration to which it is told apart, rounded down, when what a loop takes is ready:
+# what begins it a little later is not worth going through it again.
 BEGUN_NS = 0.02
-# Nodes of a body from which on a loop is gone through for few of the ways in which it can begin: as
-# if all were given, unless most of its states are late.
-LARGE = 200
 NO_DELAYS: DelayTable = {}
 GIVEN = ReadyAt(np.array(0.0))
 # When each state is ready, and when a sum that takes it in: of shape [2, ...].
@@ -87,53 +84,71 @@ class _Run:
     def through(self, nodes: Sequence[int], found: dict[Value, ReadyAt]) -> float:
         """Adds to `found` when the results of these nodes are ready; when the last iteration of the
         last loop is over, -inf without one."""
-        read = {v for n in nodes for v in self.graph[n].inputs}
         latest = -math.inf
         for n in nodes:
             node = self.graph[n]
             operands = [found.get(v, KNOWN) for v in node.inputs]
-            if node.spec.family is Family.CONTROL and is_counted(node.op):
-                outs = range(len(node.types))
-                used = tuple(k for k in outs if Value(n, k) in read or Value(n, k) in self.wanted)
+            if all(map(_is_known, operands)) and node.spec.family is not Family.CONTROL:
+                continue
+            if node.spec.family is not Family.CONTROL:
+                found[Value(n)] = node_ready(self.graph, n, operands, self.table)
+            elif is_counted(node.op):
+                read = _all_read(self.graph, tuple(nodes))
+                outs = (Value(n, k) for k in range(len(node.types)))
+                used = tuple(v.index for v in outs if v in read or v in self.wanted)
                 results, over = self._loop(n, operands, used)
                 found |= {Value(n, k): one for k, one in enumerate(results)}
                 latest = max(latest, over)
-            elif node.spec.family is not Family.CONTROL and not all(map(_is_known, operands)):
-                found[Value(n)] = node_ready(self.graph, n, operands, self.table)
         return latest
 
     def _loop(
         self, node: int, operands: Sequence[ReadyAt], used: tuple[int, ...]
     ) -> tuple[Sequence[ReadyAt], float]:
-        if self.depth or not self.table:
-            ends = _Loop(self.graph, node, self.table, self.latency, self.depth).ends(operands)
-        else:
-            keys = _keys(self.graph, node, operands)
-            ends = _known_loop(self.graph, node, keys, self.latency)
+        since = min((_first(one.at) for one in operands), default=math.inf)
+        since = since if since < math.inf else 0.0
+        keys = _keys(self.graph, node, operands, since, self.depth)
+        latency = self.latency if self.table else ()
+        ends = _known_loop(self.graph, node, keys, latency, self.depth)
         end, over = max(((e, _latest(e, used)) for e in ends), key=lambda found: found[1])
-        return _results(end, int(self.graph.call(node)["carries"])), over
+        results = _results(end, int(self.graph.call(node)["carries"]))
+        return [one.later(since) for one in results], over + since
+
+
+@lru_cache(maxsize=64)
+def _all_read(graph: Graph, nodes: tuple[int, ...]) -> frozenset[Value]:
+    """What some nodes read."""
+    return frozenset(v for n in nodes for v in graph[n].inputs)
 
 
 def _is_known(one: ReadyAt) -> bool:
     return one is KNOWN
 
 
+def _first(times: ReadyTimes) -> float:
+    """When the first of what is not known is ready."""
+    return float(np.min(times, initial=math.inf, where=np.isfinite(times)))
+
+
 _Key = tuple[tuple[int, ...], bytes] | None
 
 
-def _keys(graph: Graph, node: int, operands: Sequence[ReadyAt]) -> tuple[tuple[_Key, _Key], ...]:
-    """When what a loop takes is ready, or sooner."""
+def _keys(
+    graph: Graph, node: int, operands: Sequence[ReadyAt], since: float, depth: int
+) -> tuple[tuple[_Key, _Key], ...]:
+    """When what a loop takes is ready after `since`, or sooner. Many kernels have the same loop: of
+    theirs it is as if all were given at once, unless most of its states are late."""
     call = graph.call(node)
     carries, grid = int(call["carries"]), BEGUN_NS * max(1, int(call["trip"]))
-    late = sum(float(one.at.max()) >= grid for one in operands[:carries])
-    if len(call["body"].nodes) > LARGE and 2 * late < carries:
+    late = sum(float(one.at.max()) >= since + grid for one in operands[:carries])
+    if not depth and 2 * late < carries:
         grid = math.inf
-    return tuple((_key(one.at, grid), _key(one.summed, grid)) for one in operands)
+    return tuple((_key(one.at, since, grid), _key(one.summed, since, grid)) for one in operands)
 
 
-def _key(times: ReadyTimes | None, grid: float) -> _Key:
+def _key(times: ReadyTimes | None, since: float, grid: float) -> _Key:
     if times is None:
         return None
+    times = times - since
     whole = np.floor(times / grid) * grid if grid < math.inf else np.minimum(times, 0.0)
     return times.shape, np.asarray(whole, dtype=float).tobytes()
 
@@ -142,14 +157,17 @@ def _times(key: _Key) -> ReadyTimes | None:
     return None if key is None else np.frombuffer(key[1]).reshape(key[0])
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=1024)
 def _known_loop(
-    graph: Graph, node: int, keys: tuple[tuple[_Key, _Key], ...], latency: Latencies
+    graph: Graph, node: int, keys: tuple[tuple[_Key, _Key], ...], latency: Latencies, depth: int
 ) -> list[End]:
+    """See `_Loop.ends`; loops are gone through once for all that begin them alike."""
     operands = [
-        ReadyAt(at, _times(summed)) for one, summed in keys if (at := _times(one)) is not None
-    ]
-    return _Loop(graph, node, delays_of(latency), latency, 0).ends(operands)
+        ReadyAt(at, _times(summed)) if np.isfinite(at).any() else KNOWN
+        for one, summed in keys if (at := _times(one)) is not None
+    ]  # fmt: skip
+    table = delays_of(latency) if latency else NO_DELAYS
+    return _Loop(graph, node, table, latency, depth).ends(operands)
 
 
 def _results(end: End, carries: int) -> End:

@@ -53,6 +53,12 @@ class ReadyAt:
         later: ReadyTimes = self.at + delays.joining
         return later if self.summed is None else np.minimum(self.summed, later)
 
+    def later(self, by: float) -> ReadyAt:
+        """The same, by so many nanoseconds later."""
+        if self is KNOWN or not by:
+            return self
+        return ReadyAt(self.at + by, None if self.summed is None else self.summed + by)
+
 
 KNOWN = ReadyAt(NEVER)
 
