@@ -189,7 +189,7 @@ def test_a_loop_that_begins_a_little_later_is_known() -> None:
     high."""
 
     def program(x: object, y: object, z: object) -> object:
-        return loop(lambda s, t, u: (xp.tanh(s + t), u, s), x * 2.0, y, z)
+        return loop(lambda s, t, u: (xp.tanh(s + t), u, s), x - 2.0, y, z)
 
     graph = normal_form(trace(program, V, V, V))
     nodes = [n for n in range(len(graph.nodes)) if not is_source(graph, n)]

@@ -150,7 +150,9 @@ def _key(times: ReadyTimes | None, since: float, grid: float) -> _Key:
         return None
     times = times - since
     whole = np.floor(times / grid) * grid if grid < math.inf else np.minimum(times, 0.0)
-    return times.shape, np.asarray(whole, dtype=float).tobytes()
+    if whole.size and (whole == whole.flat[0]).all():  # one time for all
+        whole = whole.reshape(-1)[:1].reshape(())
+    return np.shape(whole), np.asarray(whole, dtype=float).tobytes()
 
 
 def _times(key: _Key) -> ReadyTimes | None:
