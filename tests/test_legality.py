@@ -240,6 +240,26 @@ def test_trips_of_a_loop_are_never_parallel() -> None:
     assert dict(form.tags)[Value(1, 1)][0] == frozenset()
 
 
+def test_what_loops_leave_needs_no_axes_in_common() -> None:
+    """A matrix, and a number of each iteration: one item does all of it."""
+
+    def program(b: GraphBuilder) -> list[Value]:
+        inner = GraphBuilder()
+        inner.input("t", (), "i32")
+        s = inner.input("s", (3, 3), "f32")
+        axes = {"lhs_contract": (1,), "rhs_contract": (0,), "lhs_batch": (), "rhs_batch": ()}
+        corner = inner.add("slice", s, start=(0, 0), stop=(1, 1), stride=(1, 1))
+        rows = inner.add("reshape", corner, shape=())
+        body = inner.build([inner.add("dot_general", s, s, **axes), rows])
+        x = b.input("x", (3, 3), "f32")
+        return list(b.add_multi("loop", x, body=body, trip=200, carries=1))
+
+    graph = built(program)
+    (form,) = forms(graph)
+    assert (form.items, len(form.outputs)) == (1, 2)
+    assert dict(form.tags)[Value(1, 1)] == (frozenset(),)
+
+
 def test_unrelated_parts_are_one_form_each() -> None:
     sizes = ((1000,), (40, 50), (7,))
     graph = built(lambda b: [b.add("sin", b.input(f"x{k}", s, "f32")) for k, s in enumerate(sizes)])

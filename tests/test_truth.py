@@ -20,6 +20,7 @@ from autofuse.measure.truth import text as truth_text
 from autofuse.measure.truth.build import LateTruthError
 from autofuse.measure.truth.checks import difference
 from autofuse.measure.truth.compiled import CompiledRuns, expected
+from autofuse.measure.truth.cost import is_brief
 from autofuse.measure.truth.threads import _blas_threads, one_thread_of_blas, side_by_side
 from autofuse.ops.convolution import conv_attrs
 from autofuse.ops.dtypes import DType
@@ -300,3 +301,16 @@ def test_products_of_the_reference_have_one_thread_of_blas() -> None:
     assert threads.get() == 1  # the second one still wants it
     second.__exit__(None, None, None)
     assert threads.get() == before
+
+
+def test_long_texts_that_do_little_are_compiled_without_effort() -> None:
+    def long(x: object) -> object:
+        for _ in range(200):
+            x = xp.sin(x) + 0.5
+        return x
+
+    assert is_brief(of(long, (10,))[0])
+    assert not is_brief(of(long, (1_000_000,))[0])
+    graph, inputs = of(long, (10,))
+    (found,), (expected,) = CompiledRuns(graph, inputs, worth_s=0.0)(), Runs(graph, inputs)()
+    assert np.allclose(found, expected, rtol=1e-12)

@@ -1,6 +1,7 @@
 """The simplifier: rules that bring programs written differently to one graph, a file a family."""
 
 from autofuse.simplify import (
+    alike,
     arithmetic,
     casts,
     comparisons,
@@ -36,6 +37,7 @@ __all__ = [
     "Rewrite",
     "Simplification",
     "Simplified",
+    "alike",
     "arithmetic",
     "casts",
     "comparisons",

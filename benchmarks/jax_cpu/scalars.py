@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,10 @@ def _table(dtype: Dtype) -> LoopCase:
     return LoopCase(run, (drawn(dtype, size), nexts))
 
 
-def _rotations(dtype: Dtype) -> LoopCase:
-    """2,000 products of 3 x 3 matrices, one after another."""
+def _rotations(dtype: Dtype, count: int = 2000) -> LoopCase:
+    """Products of 3 x 3 matrices, one after another."""
     jax = module("jax")
-    steps = 0.01 * drawn(dtype, 2000, 3, 3)
+    steps = 0.01 * drawn(dtype, count, 3, 3)
 
     def run(start: Any, steps: Any) -> Any:
         eye = jax.numpy.eye(3, dtype=start.dtype)
@@ -155,4 +156,6 @@ PROGRAMS = (
     LoopProgram("inventories", _inventory, "QuantEcon#622"),
     LoopProgram("value_function", _bellman, gradients=False),
     LoopProgram("logistic_map", _growth, wide=True),
+    # So long that calling it takes no part.
+    LoopProgram("long_rotations", partial(_rotations, count=20_000), wide=True, gradients=False),
 )

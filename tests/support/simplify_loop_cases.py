@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from autofuse.graph.types import Graph, Value
@@ -27,7 +27,20 @@ def _row(w: Writer, value: Value) -> Value:
     return w.broadcast(value, shape=(4, 3), dims=(1,))
 
 
+def _lanes(w: Writer, array: Value) -> tuple[Value, ...]:
+    """The numbers of a row, or the columns of a matrix."""
+    *rows, count = w.kind(array).shape
+    axis = len(rows)
+    return tuple(w.reshape(w.cut(array, axis, k, k + 1), shape=rows) for k in range(count))
+
+
+def _side_by_side(w: Writer, values: Sequence[Value]) -> Value:
+    shape = (*w.kind(values[0]).shape, 1)
+    return w.concat(*(w.reshape(v, shape=shape) for v in values), axis=len(shape) - 1)
+
+
 V, M = "f32[3]", "f32[4,3]"
+EIGHT, NUMBERS = range(8), " ".join(["f32[]"] * 8)
 LOOPS = [
     Case("loop-body", V,
          lambda w, x: loop(w, V, lambda b, i, s: b.mul(b.sin(s), 1.0), x, trip=3, carries=1),
@@ -82,4 +95,20 @@ LOOPS = [
          lambda w, x, m: w.concat(w.cut(m, 0, 0, 1), w.reverse(
              loop(w, V, lambda b, i, s: (b.sin(s), s), x, trip=2, carries=1)[1], axes=(0,)),
              w.cut(m, 0, 3, 4), axis=0)),
+    Case("alike-states", NUMBERS,
+         lambda w, *x: loop(w, NUMBERS, lambda b, i, *s: [
+             b.sin(b.add(s[(k + 1) % 8], s[k])) for k in EIGHT], *x, trip=3, carries=8),
+         lambda w, *x: _lanes(w, loop(w, "f32[8]", lambda b, i, s: b.sin(b.add(
+             b.concat(b.cut(s, 0, 1, 8), b.cut(s, 0, 0, 1), axis=0), s)), _side_by_side(w, x),
+             trip=3, carries=1)[0])),
+    Case("alike-states", f"{NUMBERS} {' '.join([V] * 8)} f32[]",  # tables, literals, rows, another
+         lambda w, *x: loop(w, f"{NUMBERS} f32[] {' '.join([V] * 8)}", lambda b, i, *s: [
+             *(b.add(b.mul(b.sin(s[k]), 1.5 + k), b.gather(s[9 + k], i, axis=0)) for k in EIGHT),
+             b.mul(s[8], s[2]), *(b.exp(s[k]) for k in EIGHT)],
+             *x[:8], x[16], *x[8:16], trip=3, carries=9),
+         lambda w, *x: (lambda state, other, rows: (*_lanes(w, state), other, *_lanes(w, rows)))(
+             *loop(w, "f32[8] f32[] f32[3,8]", lambda b, i, s, t, r: (
+                 b.add(b.mul(b.sin(s), b.array([1.5 + k for k in EIGHT])), b.gather(r, i, axis=0)),
+                 b.mul(t, b.reshape(b.cut(s, 0, 2, 3), shape=())), b.exp(s)),
+                 _side_by_side(w, x[:8]), x[16], _side_by_side(w, x[8:16]), trip=3, carries=2))),
 ]  # fmt: skip

@@ -23,9 +23,19 @@ from autofuse.graph.noise import Noise, splitter
 from autofuse.graph.types import Graph, Node
 from autofuse.kernel.ir.emit import LoweringError
 from autofuse.limits import usable_cores
+from autofuse.measure.truth.cost import is_brief
 from autofuse.measure.truth.loops import LoopUnit
 from autofuse.measure.truth.plan import ByNumPy, TruthItem, TruthKernel, TruthLoop, items
-from autofuse.measure.truth.text import FLAGS, QUIET, ROUNDED, TABLE, KernelText, kernel_text
+from autofuse.measure.truth.text import (
+    FLAGS,
+    OPTIMIZED,
+    PLAIN,
+    QUIET,
+    ROUNDED,
+    TABLE,
+    KernelText,
+    kernel_text,
+)
 from autofuse.ops.spec import Family
 
 Arrays = tuple[np.ndarray, ...]
@@ -72,7 +82,9 @@ class TruthLibrary:
         self.empty = not (self._unit.kernels or self._unit.functions)
         started = time.perf_counter()
         if not self.empty:
-            self._code = ctypes.CDLL(_built(text, max(0.0, end - started)))
+            self._code = ctypes.CDLL(
+                _built(text, max(0.0, end - started), PLAIN if is_brief(graph) else OPTIMIZED)
+            )
             # Nobody else has it, and a process may compute many references.
             weakref.finalize(self, _ctypes.dlclose, self._code._handle)
         self.compile_s = time.perf_counter() - started
@@ -203,9 +215,9 @@ def _addresses(arrays: Sequence[np.ndarray]) -> ctypes.Array[ctypes.c_void_p]:
     return (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))
 
 
-def _built(text: str, limit_s: float) -> str:
+def _built(text: str, limit_s: float, effort: tuple[str, ...]) -> str:
     compiler, cache = find_compiler(), BuildCache()
-    key = content_key(["truth", compiler.identity, isa_digest(), *FLAGS, text])
+    key = content_key(["truth", compiler.identity, isa_digest(), *FLAGS, *effort, text])
     known = recall(cache, key, ".so")
     if known is None:
         source = cache.temporary(".c")
@@ -213,7 +225,7 @@ def _built(text: str, limit_s: float) -> str:
             with building("the reference"):
                 source.write_text(text, encoding="utf-8")
                 most = min(limit_s, UNIT_LIMIT_S)
-                command = [*compiler.command, *FLAGS, "-shared", str(source), "-lm"]
+                command = [*compiler.command, *FLAGS, *effort, "-shared", str(source), "-lm"]
                 known = make_file(command, cache, key, ".so", "the reference", most)
         finally:
             source.unlink(missing_ok=True)

@@ -12,6 +12,8 @@ from autofuse.ops.spec import Family
 _CALL_S, _ELEMENT_S, _SPECIAL_S = 12e-6, 1.5e-9, 6e-9
 # Seconds of writing and compiling: once, and for each node (a body of 3,000 nodes: 6 s).
 _COMPILE_S, _COMPILE_NODE_S = 0.1, 2e-3
+# By so much an element of code is slower that was not optimised, and runs of a reference.
+_UNOPTIMIZED_S, _RUNS = 5e-9, 10
 # Iterations that a `while` is taken to have, at most.
 _LIKELY_TRIPS = 200
 
@@ -28,6 +30,23 @@ def numpy_s(graph: Graph) -> float:
             total += _CALL_S + each * sum(t.size for t in node.types)
         else:
             total += _CALL_S
+    return total
+
+
+def is_brief(graph: Graph) -> bool:
+    """Whether code of the graph that nobody optimised loses less time in all runs of a reference
+    than optimising it takes."""
+    return _RUNS * _UNOPTIMIZED_S * _elements(graph) < compile_s(graph) - _COMPILE_S
+
+
+def _elements(graph: Graph) -> float:
+    """Elements that are computed, those of each iteration."""
+    total = 0.0
+    for i, node in enumerate(graph.nodes):
+        if node.spec.family is Family.CONTROL:
+            total += trips(node) * _elements(dict(node.attrs)["body"])
+        elif node.spec.family is not Family.SOURCE:
+            total += sum(t.size for t in node.types) * node.spec.terms(graph.call(i))
     return total
 
 

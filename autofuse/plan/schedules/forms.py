@@ -195,6 +195,23 @@ def align(shape: tuple[int, ...], main: tuple[int, ...]) -> Tags | None:
     return tuple(tags)
 
 
+def _matched(graph: Graph, value: Value, main: tuple[int, ...]) -> Tags | None:
+    """The axes of an output as axes of the main one by their extents, or None. Iterations follow
+    one another, so that what a loop leaves shares no axes if need be: one item does it all."""
+    shape = graph.type_of(value).shape
+    found = align(shape, main)
+    if found is not None or graph[value.node].spec.family is not Family.CONTROL:
+        return found
+    rows = align(shape[1:], main) if is_stack(graph, value) else None
+    return (LOCAL,) * len(shape) if rows is None else (LOCAL, *rows)
+
+
+def is_stack(graph: Graph, value: Value) -> bool:
+    """Whether a value is the rows that a loop leaves, one of each iteration."""
+    node = graph[value.node]
+    return node.spec.family is Family.CONTROL and value.index >= graph.call(value.node)["carries"]
+
+
 def _one_place(demanded: Collection[Tags]) -> Tags | None:
     """Where a value is read, if that is one place on axes of the main output."""
     own = next(iter(demanded)) if len(demanded) == 1 else None
@@ -204,7 +221,7 @@ def _one_place(demanded: Collection[Tags]) -> Tags | None:
 def _fits_nowhere(graph: Graph, value: Value, inside: set[int], shape: tuple[int, ...]) -> bool:
     """What nothing here reads can only be matched by its shape."""
     free = inside.isdisjoint(graph.users[value.node])
-    return free and align(graph.type_of(value).shape, shape) is None
+    return free and _matched(graph, value, shape) is None
 
 
 def _seeds(
@@ -227,7 +244,7 @@ def _seeds(
         if value != main and own is not None:
             seeds[value] = own
             continue
-        matched = align(graph.type_of(value).shape, shape)
+        matched = _matched(graph, value, shape)
         if matched is None:
             return None
         seeds[value] = matched

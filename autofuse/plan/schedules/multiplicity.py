@@ -27,6 +27,7 @@ from autofuse.plan.schedules.forms import (
     STATE_LIMIT,
     Form,
     Tags,
+    is_stack,
     join,
     local_shape,
     unrolled,
@@ -135,7 +136,7 @@ class _Counter:
                 self.kept[n] = {self.table.number(self._walked(Value(n), tags[Value(n)], n))}
         for value in form.outputs:
             local = local_shape(self.graph, value, tags[value])
-            if _is_stack(self.graph, value):
+            if is_stack(self.graph, value):
                 self.stacks.append((value, tags[value]))
             elif form.kind == "item" and math.prod(local) <= STATE_LIMIT:
                 for at in unrolled(local):
@@ -200,11 +201,6 @@ class _Counter:
 
 def _is_folded(form: Form, family: Family) -> bool:
     return family is Family.CONTRACTION or (form.kind == "row" and family in _FOLDED)
-
-
-def _is_stack(graph: Graph, value: Value) -> bool:
-    node = graph[value.node]
-    return node.spec.family is Family.CONTROL and value.index >= graph.call(value.node)["carries"]
 
 
 @lru_cache(maxsize=16)

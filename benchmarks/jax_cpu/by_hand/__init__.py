@@ -5,10 +5,9 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import time
-from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,23 +18,11 @@ from benchmarks.jax_cpu.calls import Prepared
 # The file in which a row's function is.
 FILES = {
     ("logistic_map", "values"): "loops.c",
-    ("rotations", "values"): "loops.c",
+    ("long_rotations", "values"): "loops.c",
     ("neuron_cable", "values"): "cable.c",
     ("neuron_cable", "gradients"): "cable.c",
 }
 FLAGS = ("-O3", "-march=native", "-shared", "-fPIC")
-
-
-@dataclass(frozen=True)
-class _ByHand:
-    """A function of C on these leaves; `results` are written by each call."""
-
-    function: Any
-    leaves: tuple[np.ndarray, ...]
-    results: tuple[np.ndarray, ...]
-
-    def __call__(self) -> None:
-        self.function(*(a.ctypes.data_as(ctypes.c_void_p) for a in (*self.leaves, *self.results)))
 
 
 def by_hand(
@@ -52,6 +39,7 @@ def by_hand(
     function = ctypes.CDLL(str(library))[f"{name}_{what}"]
     function.restype = None
     results = tuple(np.empty(a.shape, a.dtype) for a in like)
-    call = _ByHand(function, tuple(np.ascontiguousarray(a) for a in leaves), results)
+    arrays = (*(np.ascontiguousarray(a) for a in leaves), *results)
+    call = partial(function, *(a.ctypes.data_as(ctypes.c_void_p) for a in arrays))
     call()
     return Prepared(call, time.perf_counter() - begun, results)

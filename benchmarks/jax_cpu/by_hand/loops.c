@@ -10,10 +10,10 @@ void logistic_map_values(const double *x, double *out) {
   *out = y;
 }
 
-void rotations_values(const double *start, const double *steps, double *end, double *corners) {
+void long_rotations_values(const double *start, const double *steps, double *end, double *corners) {
   double c[9];
   memcpy(c, start, sizeof c);
-  for (int t = 0; t < 2000; t++, steps += 9) {
+  for (int t = 0; t < 20000; t++, steps += 9) {
     double new[9];
     corners[t] = c[0];
     for (int i = 0; i < 3; i++)
