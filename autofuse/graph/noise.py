@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from autofuse.graph.types import Graph
 from autofuse.ops.dtypes import DType
+from autofuse.ops.spec import Family
 
 # Of what storing a narrow type rounds by, as a part of the noise of other types: its arithmetic is
 # that of a wider one, so that each value is rounded once, correctly.
@@ -85,6 +87,17 @@ class Rounding(Noise):
 
     def __init__(self) -> None:
         super().__init__(0, 0.0)
+
+
+def may_lean(graph: Graph) -> bool:
+    """Whether errors may all lean to one side: of results that are stored in types narrower than
+    their arithmetic, and of a loop that computes floats."""
+    own = [t.dtype for node in graph.nodes if node.inputs for t in node.types if t.dtype.is_float]
+    if any(dtype.compute is not dtype for dtype in own):
+        return True
+    if own and any(node.spec.family is Family.CONTROL for node in graph.nodes):
+        return True
+    return any(may_lean(v) for node in graph.nodes for _, v in node.attrs if isinstance(v, Graph))
 
 
 def splitter(dtype: DType) -> float:

@@ -41,13 +41,12 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from autofuse.graph.noise import Noise, Rounding
+from autofuse.graph.noise import Noise, Rounding, may_lean
 from autofuse.graph.reference import Runs
 from autofuse.graph.types import Graph
 from autofuse.measure.check.parts import ANY_FINITE, Held, HeldParts, numpy_parts, slices
 from autofuse.ops.dtypes import DType
 from autofuse.ops.layout import laid_out
-from autofuse.ops.spec import Family
 from autofuse.ops.types import TensorType
 
 SPREAD_FACTOR = 16.0
@@ -154,19 +153,8 @@ def reference_of(
     def run(scale: float, seed: int) -> Sequence[np.ndarray]:
         return runs_of(Noise(seed, NOISE_ULPS * scale) if scale != 0 else None)
 
-    rounded = partial(runs_of, Rounding()) if _may_lean(graph) else None
+    rounded = partial(runs_of, Rounding()) if may_lean(graph) else None
     return build_reference(run, graph.output_types, runs, rounded)
-
-
-def _may_lean(graph: Graph) -> bool:
-    """Whether errors may all lean to one side: of results that are stored in types narrower than
-    their arithmetic, and of a loop that computes floats."""
-    own = [t.dtype for node in graph.nodes if node.inputs for t in node.types if t.dtype.is_float]
-    if any(dtype.compute is not dtype for dtype in own):
-        return True
-    if own and any(node.spec.family is Family.CONTROL for node in graph.nodes):
-        return True
-    return any(_may_lean(v) for node in graph.nodes for _, v in node.attrs if isinstance(v, Graph))
 
 
 def build_reference(
