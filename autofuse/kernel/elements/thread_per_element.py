@@ -16,7 +16,14 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Call, Expr, Lit, Sym
 from autofuse.ops.spec import Family, Motion
-from autofuse.plan.schedules.forms import Form, Tags, join, local_shape, unrolled
+from autofuse.plan.schedules.forms import (
+    Form,
+    Tags,
+    carries_inside,
+    join,
+    local_shape,
+    unrolled,
+)
 
 # Below this extent the last parallel axis is too short for lanes, and items are numbered flat.
 SHORT = 32
@@ -226,9 +233,20 @@ class ThreadPerElement:
         for k in range(len(state), len(call.ins)):
             sources[Value(body.inputs[1 + k])] = self._outer(self.graph[n].inputs[k])
         inner = Frame(body, self.e, sources)
+        self._loops_inside(inner, n)
         new = [self._next_state(inner, n, k) for k in range(len(state))]
         self._stacks(inner, n, trip)
         return new
+
+    def _loops_inside(self, inner: Frame, n: int) -> None:
+        """The loops of a loop's body, whose results are from then on in registers."""
+        count = len(self.form.parallel)
+        carries = carries_inside(self.graph, n, self.carries, self.tags, count)
+        form = Form(self.form.kind, self.form.parallel, (), (), (), tuple(carries.items()))
+        nested = ThreadPerElement(form, inner, {})
+        nested.items = self.items
+        for m in sorted({node for node, _ in carries}):
+            (nested._loop if is_counted(inner.graph[m].op) else nested._while)(m)
 
     def _outer(self, value: Value) -> ElementSource:
         return lambda index: self.frame.pull(value, index)

@@ -13,13 +13,12 @@ from autofuse.plan.fusion.clusters import connected, is_convex
 from autofuse.plan.fusion.groups import host_loop, is_source, reads
 from autofuse.plan.fusion.products import product_of
 from autofuse.plan.fusion.reshaped import without_reshapes
+from autofuse.plan.fusion.whole_loops import loop_refusal
 from autofuse.plan.schedules.axis_facts import RUNS
 from autofuse.plan.schedules.forms import (
     LOCAL,
     REDUCTION_ROOTS,
-    REGISTERS,
     ROW_SCRATCH,
-    STATE_LIMIT,
     Form,
     local_shape,
     single_form,
@@ -32,8 +31,6 @@ from autofuse.plan.types import FusionGroup, FusionPlan, PlanError, Refusal
 
 MAX_BUFFERS = 256
 MAX_NODES = 4096
-# Products of a contraction per item and iteration that a whole-loop kernel may unroll.
-LOOP_PRODUCTS = 512
 # Terms of a contraction that one item may sum by itself.
 SHORT_SUM = 32
 # Rows that products of several columns need to be worth a kernel that owns whole rows.
@@ -212,7 +209,7 @@ def _refusal(graph: Graph, form: Form) -> Refusal | None:
         node = graph[n]
         family = node.spec.family
         if family is Family.CONTROL:
-            problem = _loop_refusal(graph, form, n)
+            problem = loop_refusal(graph, form, n)
             if problem is not None:
                 return problem
         if family in (Family.SORT, Family.SCATTER) and form.kind != "row":
@@ -284,35 +281,6 @@ def _size(shape: tuple[int, ...]) -> int:
     for extent in shape:
         total *= extent
     return total
-
-
-def _loop_refusal(graph: Graph, form: Form, n: int) -> Refusal | None:
-    """The state of a whole-loop kernel must fit registers and its body must be scalar work."""
-    carried = dict(form.carries)
-    body: Graph = graph.call(n)["body"]
-    carries: int = graph.call(n)["carries"]
-    for inner in range(len(body.nodes)):
-        family = body[inner].spec.family
-        if family in (Family.CONTROL, *RUNS, Family.SCATTER):
-            return Refusal("loop-body", f"the loop body has {body[inner].op}, not scalar work")
-        folding = family in (Family.WINDOW, Family.CONTRACTION)
-        if folding and not _is_scalar_work(body, inner, form.items):
-            return Refusal("loop-body", f"the loop body has a {body[inner].op} of many elements")
-    stacks = {Value(n, k) for k in range(carries, len(graph[n].types))}
-    if any(not stacks.isdisjoint(graph[user].inputs) for user in form.nodes):
-        return Refusal("loop-stack", f"a stack of %{n} is read in the kernel that writes it")
-    total = sum(_size(local_shape(graph, Value(n, k), carried[n, k])) for k in range(carries))
-    if total > STATE_LIMIT:
-        return Refusal("loop-state", f"{total} state elements per item exceed {STATE_LIMIT}")
-    return None
-
-
-def _is_scalar_work(body: Graph, n: int, items: int) -> bool:
-    """Whether every item has few terms of a contraction or of windows to itself. (One with fewer
-    elements than there are items is the same for many of them, which would each do all of it.)"""
-    length = body[n].spec.terms(body.call(n))
-    made = body[n].types[0].size
-    return length <= REGISTERS and items <= made and made * length <= LOOP_PRODUCTS * items
 
 
 @lru_cache(maxsize=4096)

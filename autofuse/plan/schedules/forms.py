@@ -169,6 +169,25 @@ def _in_body(
     return frozenset(inner.mixed), tuple(needs)
 
 
+def carries_inside(
+    graph: Graph, node: int, carries: Mapping[tuple[int, int], Tags], tags: Mapping[Value, Tags],
+    parallel: int,
+) -> dict[tuple[int, int], Tags]:  # fmt: skip
+    """Tags of the states of loops in the body of loop `node`, given those of its own states
+    (`carries`) and of stacks that are stored (`tags`), on so many parallel axes."""
+    body: Graph = graph.call(node)["body"]
+    if not any(each.spec.family is Family.CONTROL for each in body.nodes):
+        return {}
+    inner = Demand(body, range(len(body.nodes)), frozenset(range(parallel)))
+    for k, value in enumerate(body.outputs):
+        if (node, k) in carries:
+            inner.want(value, carries[node, k])
+        elif Value(node, k) in tags:
+            inner.want(value, tags[Value(node, k)][1:])
+    inner.run()
+    return inner.carries
+
+
 def parts(tag: Tag) -> frozenset[int]:
     """The parallel axes an index depends on."""
     return frozenset((tag,)) if isinstance(tag, int) else tag

@@ -27,6 +27,7 @@ from autofuse.plan.schedules.forms import (
     STATE_LIMIT,
     Form,
     Tags,
+    carries_inside,
     is_stack,
     join,
     local_shape,
@@ -179,7 +180,10 @@ class _Counter:
         """One iteration of a counted loop, and what it reads from outside."""
         call, inputs = self.graph.call(node), self.graph[node].inputs
         body: Graph = call["body"]
-        inner = _Counter(body, self.share, self.limit - self.repeated, {})
+        stacked = dict(self.stacks)
+        nested = carries_inside(self.graph, node, self.carries, stacked, len(self.items))
+        inner = _Counter(body, self.share, self.limit - self.repeated, nested)
+        inner.items = self.items
         for k in range(call["carries"]):
             tags = self.carries[node, k]
             for at in unrolled(local_shape(self.graph, inputs[k], tags)):
