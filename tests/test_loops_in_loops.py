@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -104,7 +105,7 @@ def test_they_compute_the_same_in_the_emulator(name: str) -> None:
     assert check(found, reference_of(graph, inputs)).ok
 
 
-def judged(program: object, shape: tuple[int, ...]) -> object:
+def judged(program: Callable[..., Any], shape: tuple[int, ...]) -> object:
     graph = normal_form(trace(program, spec(shape)))
     (n,) = (n for n, node in enumerate(graph.nodes) if node.op == "loop")
     return check_group(graph, (n,), tuple(Value(n, k) for k in range(len(graph[n].types))))
