@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 
 from autofuse.graph.types import Graph, Value
 from autofuse.ops.spec import Family
@@ -41,6 +42,7 @@ def _stacks(graph: Graph, n: int) -> set[Value]:
     return {Value(n, k) for k in range(graph.call(n)["carries"], len(graph[n].types))}
 
 
+@lru_cache(maxsize=4096)
 def _body_refusal(graph: Graph, n: int, items: int) -> Refusal | None:
     """Why the body of a loop is no scalar work; loops in it leave their last states only."""
     body: Graph = graph.call(n)["body"]
