@@ -16,12 +16,14 @@ import pytest
 from autofuse.cost.bounds import NOMINAL
 from autofuse.peers.types import BenchError
 from benchmarks.jax_cpu.bench import LoopOptions, bench_jax_cpu
-from benchmarks.jax_cpu.pages import line, summary, summary_text
+from benchmarks.jax_cpu.by_hand import FILES, by_hand
+from benchmarks.jax_cpu.calls import set_wide
+from benchmarks.jax_cpu.pages import line, summary, summary_text, table_text
 from benchmarks.jax_cpu.peers import old_jax
 from benchmarks.jax_cpu.programs import PROGRAMS
 from benchmarks.jax_cpu.row import CURRENT, OLDER, UNTUNED, Column, LoopAsked, loop_row
 from benchmarks.jax_cpu.table import Wanted, wanted
-from benchmarks.jax_cpu.truth import allowed, error_of
+from benchmarks.jax_cpu.truth import allowed, error_of, truth_of
 from benchmarks.jax_cpu.types import LoopCase, LoopProgram, asked_for
 
 jax = pytest.importorskip("jax")  # an extra of its own
@@ -44,6 +46,9 @@ def _outside(dtype: np.dtype[Any]) -> LoopCase:
     return LoopCase(run, (np.ones(3, dtype),))
 
 
+ROOT = Path(__file__).parent.parent
+RECORD, PAGE = ROOT / "docs/results/jax-cpu.json", ROOT / "docs/jax-on-cpus.md"
+BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 DECAY, OUTSIDE = LoopProgram("decay", _decay, "a#1"), LoopProgram("outside", _outside)
 GONE = LoopProgram("gone", _decay, needs=("no_such_module",))
 
@@ -146,3 +151,25 @@ def test_rows_are_asked_for_by_name() -> None:
         wanted(["moons"])
     through = [p for p in PROGRAMS.values() if p.needs]
     assert len(PROGRAMS) >= 24 and len(through) >= 6
+
+
+@pytest.mark.parametrize(("name", "what"), FILES)
+def test_what_is_written_by_hand_computes_the_program(name: str, what: str, tmp_path: Path) -> None:
+    program = PROGRAMS[name]
+    set_wide(program.wide)
+    truth = truth_of(program, what)
+    leaves = jax.tree_util.tree_leaves(program.make(program.dtype).arguments)
+    ready = by_hand(name, what, tuple(map(np.asarray, leaves)), truth, tmp_path)
+    assert error_of(ready.found, truth) <= allowed(program.dtype, 0.0)
+    assert ready.first_s > 0
+
+
+def test_the_page_has_the_table_of_the_record(request: pytest.FixtureRequest) -> None:
+    found = json.loads(RECORD.read_text(encoding="utf-8"))
+    before, begun, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    _, ended, after = rest.partition(END)
+    assert begun and ended
+    wanted = f"{before}{BEGIN}\n{table_text(found)}\n{END}{after}"
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(wanted, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == wanted, "run with --update-golden"

@@ -41,6 +41,14 @@ LOOPS: dict[str, tuple[Any, ...]] = {
         X,
     ),
     "unrolled": (lambda x: lax.scan(_step, x[0], x, unroll=2), X),
+    "map": (lambda x, y: lax.map(lambda r: (jnp.sin(r), (r @ y).sum()), x), X, P.T),
+    "map_reverse": (lambda x: lax.scan(lambda _, r: (None, r - x[0]), None, x, reverse=True)[1], X),
+    "map_nested": (
+        lambda x: lax.map(lambda r: lax.fori_loop(0, 3, lambda i, v: v * r + i, r), x), X,
+    ),
+    "map_branches": (
+        lambda x: lax.map(lambda r: lax.cond(r[0] > 0, jnp.sin, jnp.cos, r), x), X,
+    ),
     "fori": (lambda x: lax.fori_loop(1, 4, lambda i, c: c + x[i] * i, x[0]), X),
     "fori_update": (lambda x: lax.fori_loop(0, 4, lambda i, c: c.at[i].set(c[i - 1]), x), X),
     "while": (
@@ -160,6 +168,17 @@ def test_wide_random_numbers_are_bit_equal(partitionable: bool) -> None:
 
 def test_normal_is_close() -> None:
     check(lambda k: jax.random.normal(k, (500,)), KEY)
+
+
+def test_small_iterations_that_know_nothing_of_each_other_are_done_at_once() -> None:
+    def loops(body: Callable[[jax.Array], Any], x: jax.Array) -> list[str]:
+        graph = from_jax(lambda x: lax.map(body, x), x)
+        return [node.op for node in graph.nodes if node.op in ("loop", "while")]
+
+    assert loops(jnp.sin, X) == []
+    assert loops(jnp.sin, jnp.ones((300, 300), jnp.float32)) == ["loop"]  # saves memory
+    assert loops(lambda r: lax.cond(r[0] > 0, jnp.sin, jnp.cos, r), X) == ["loop"]
+    assert loops(lambda r: lax.fori_loop(0, 9, lambda _, v: v * 0.5 + 1, r), X) == ["loop"]
 
 
 def test_rollout_with_random_numbers_and_its_file() -> None:

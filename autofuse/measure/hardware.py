@@ -40,7 +40,8 @@ class Hardware:
     some module. `others` gives the ids of other processes that compute on a unit, by its name, or
     in a sentence why they cannot be known. `latencies` measures those of scalar operations, where
     arithmetic may be reassociated or not; () for hardware of which bounds know none.
-    `hangs_are_final`: what hangs takes the hardware with it, so it is not tried again."""
+    `hangs_are_final`: what hangs takes the hardware with it, so it is not tried again. Candidates
+    are called for `warmup_s` seconds before they are timed, and timed for `least_s` at least."""
 
     units: Callable[[], tuple[DeviceUnit, ...]]
     device: Callable[[], Device]
@@ -49,6 +50,8 @@ class Hardware:
     others: Callable[[str], tuple[int, ...] | str] = _nobody_asks
     latencies: Callable[[bool], Latencies] = _not_measured
     hangs_are_final: bool = False
+    warmup_s: float = 0.01
+    least_s: float = 0.025
 
     @property
     def has_latencies(self) -> bool:
@@ -117,4 +120,8 @@ def _cuda_cache() -> int:
 HOST = Hardware(
     _processor, _host, _calibrate_host, last_level_cache_bytes, latencies=_host_latencies
 )
-GPU = Hardware(_gpus, _cuda, _calibrate_cuda, _cuda_cache, _on_gpu, hangs_are_final=True)
+# Clocks of a GPU follow what it has to do, within tens of milliseconds.
+GPU = Hardware(
+    _gpus, _cuda, _calibrate_cuda, _cuda_cache, _on_gpu, hangs_are_final=True, warmup_s=0.02,
+    least_s=0.05,
+)  # fmt: skip

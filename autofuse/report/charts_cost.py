@@ -109,10 +109,12 @@ def _thin(number: int, option: SearchedOption, x: Scale, y: Scale) -> str:
 def _thick(segment: EnvelopeSegment, x: Scale, y: Scale) -> str:
     curve = _curve(segment.option, segment.first, segment.last)
     points = [(x(n), y(s)) for n, s in curve if s > 0]
+    if not points:  # it costs nothing: a logarithmic scale has no place for that
+        return ""
     span = f"{runs_text(segment.first)} to {runs_text(segment.last)} runs"
     tip = tag("title", words(f"{span}: {segment.option.label} costs the least"))
     start = tag("circle", class_="af-tip", cx=points[0][0], cy=points[0][1], r=4.0)
-    return tag("g", tip, path(points, class_="af-line af-thick"), start) if points else ""
+    return tag("g", tip, path(points, class_="af-line af-thick"), start)
 
 
 def break_even_chart(report: WorkloadReport) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.jax_cpu.row import BY_HAND, OURS, PEERS
+from benchmarks.jax_cpu.row import BY_HAND, CURRENT, OLDER, OURS, PEERS
 from benchmarks.table import geomean
 
 Row = Mapping[str, Any]
@@ -88,3 +88,49 @@ def summary_text(found: Mapping[str, Any]) -> str:
     told += [f"failed: {name}: {why}" for name, why in figures["failed"].items()]
     told += [f"absent: {name} needs {needs}" for name, needs in found["absent"].items()]
     return "\n".join(told)
+
+
+# Columns of the table: microseconds of a call, and seconds of the first one.
+_TIMES = {"untuned": "untuned", "tuned": "tuned 20 s", CURRENT: "jax.jit", OLDER: "jaxlib 0.4.31",
+          BY_HAND: "C by hand"}  # fmt: skip
+
+
+def table_text(found: Mapping[str, Any]) -> str:
+    """All rows as a table of Markdown, with the means and the machine below it."""
+    names = list(_TIMES)
+    head = ["program", *_TIMES.values(), "over jax.jit", "over 0.4.31", "first call: ours, JAX's"]
+    lines = [_cells(head), _cells(["---"] * len(head))]
+    for name, row in sorted(found["rows"].items()):
+        columns = row.get("columns", {})
+        over = row.get("over", {}).get("tuned", {})
+        first = [_number(columns.get(c, {}).get("first_s")) for c in ("untuned", CURRENT)]
+        lines.append(
+            _cells([
+                f"{name} ({row['thread']})" if row.get("thread") else name,
+                *(_microseconds(columns.get(c)) for c in names),
+                *(_number(over.get(peer)) for peer in (CURRENT, OLDER)),
+                f"{first[0]} s, {first[1]} s",
+            ])
+        )  # fmt: skip
+    means = found["summary"]["all"]
+    told = (
+        f"{ours}: {_number(means[ours][CURRENT])} times current jax.jit, "
+        f"{_number(means[ours][OLDER])} times jaxlib 0.4.31"
+        for ours in OURS
+    )
+    machine = f"{found['cpu']}, {found['threads']} threads, jax {found['jax']}"
+    return "\n".join([*lines, "", f"Geometric means, {'; '.join(told)}. {machine}."])
+
+
+def _cells(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _microseconds(column: Mapping[str, Any] | None) -> str:
+    if column is None or column["us"] is None:
+        return "-"
+    return f"{column['us']:,.1f} us" + ("" if column["right"] else " (wrong)")
+
+
+def _number(number: float | None) -> str:
+    return "-" if number is None else f"{number:.2f}" if number < 10 else f"{number:.1f}"

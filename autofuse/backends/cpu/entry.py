@@ -52,11 +52,17 @@ _CLOCK = """static double af_now_us(void)
   clock_gettime(CLOCK_MONOTONIC, &t);
   return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
 }"""
-_RUNTIME = """
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+# Headers of C with what needs them: reading three of them takes as long as the rest of an entry.
+_HEADERS = """
 #include <time.h>
+/* part: NAN floor */
+#include <math.h>
+/* part: malloc free */
+#include <stdlib.h>
+/* part: mem */
+#include <string.h>
+"""
+_RUNTIME = """
 typedef void (*af_gemm_f32)(const char *, const char *, const int *, const int *, const int *,
   const float *, const float *, const int *, const float *, const int *, const float *,
   float *, const int *);
@@ -95,7 +101,7 @@ def entry_text(graph: Graph, plan: Schedule, calls: Callees) -> str:
         once = Schedule(plan.prepare, (), 0, (-1,) * len(plan.prepare))
         lines += _entry(once, calls, numbers, PREPARE)
     text = "\n".join(lines) + "\n"
-    return f"{needed_parts(C.prelude, text)}\n{text}"
+    return f"{needed_parts(C.prelude, text)}\n{needed_parts(_HEADERS, text)}\n{text}"
 
 
 def runtime_text() -> str:

@@ -22,6 +22,7 @@ from autofuse.frontends.jax.order import ORDER_RULES
 from autofuse.frontends.jax.random import RANDOM_RULES
 from autofuse.frontends.jax.rules import COMPUTE_RULES, SHAPE_RULES, same
 from autofuse.frontends.jax.scatter import SCATTER_RULES
+from autofuse.frontends.jax.side_by_side import all_at_once
 from autofuse.frontends.jax.special import OWN, SPECIAL_RULES, as_jax_writes_it
 from autofuse.frontends.jax.types import (
     ComplexArray,
@@ -219,6 +220,9 @@ def _linear_solve(walker: Walker, eqn: Any, live: Sequence[bool], items: list[It
 def _scan(walker: Walker, eqn: Any, live: Sequence[bool], items: list[Item]) -> list[Item]:
     p = eqn.params
     consts, carries = _scan_parts(p)
+    together = None if carries else all_at_once(eqn, consts)
+    if together is not None:
+        return walker.closed(together, items)
     loop = ScanLoop(
         p["jaxpr"],
         items[:consts],
