@@ -111,4 +111,12 @@ LOOPS = [
                  b.add(b.mul(b.sin(s), b.array([1.5 + k for k in EIGHT])), b.gather(r, i, axis=0)),
                  b.mul(t, b.reshape(b.cut(s, 0, 2, 3), shape=())), b.exp(s)),
                  _side_by_side(w, x[:8]), x[16], _side_by_side(w, x[8:16]), trip=3, carries=2))),
+    Case("row-folded-outside", "f32[20] f32[5,20]",
+         lambda w, x, m: loop(w, "f32[20] f32[5,20]", lambda b, i, s, t: (
+             b.add(b.sin(s), b.gather(t, i, axis=0)), b.exp(b.mul(b.reduce_sum(s, axes=(0,)), 0.1)),
+             b.cos(s)), x, m, trip=5, carries=1),
+         lambda w, x, m: (lambda state, cosines, rows: (
+             state, w.exp(w.mul(w.reduce_sum(rows, axes=(1,)), 0.1)), cosines))(
+             *loop(w, "f32[20] f32[5,20]", lambda b, i, s, t: (
+                 b.add(b.sin(s), b.gather(t, i, axis=0)), b.cos(s), s), x, m, trip=5, carries=1))),
 ]  # fmt: skip
