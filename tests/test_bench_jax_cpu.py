@@ -21,7 +21,7 @@ from benchmarks.jax_cpu.calls import set_wide
 from benchmarks.jax_cpu.pages import line, summary, summary_text, table_text
 from benchmarks.jax_cpu.peers import old_jax
 from benchmarks.jax_cpu.programs import PROGRAMS
-from benchmarks.jax_cpu.row import CURRENT, OLDER, UNTUNED, Column, LoopAsked, loop_row
+from benchmarks.jax_cpu.row import BY_HAND, CURRENT, OLDER, UNTUNED, Column, LoopAsked, loop_row
 from benchmarks.jax_cpu.table import Wanted, wanted
 from benchmarks.jax_cpu.truth import allowed, error_of, truth_of
 from benchmarks.jax_cpu.types import LoopCase, LoopProgram, asked_for
@@ -116,8 +116,9 @@ def test_figures_over_rows() -> None:
         "c:values": _row(1.0, 1.0, right=False), "d:values": {"error": "it did not end"},
     }  # fmt: skip
     found = summary(rows)
-    assert found["all"][UNTUNED] == {CURRENT: pytest.approx(4.0), OLDER: pytest.approx(1.0)}
-    assert found["reported"][UNTUNED] == {CURRENT: 2.0, OLDER: 0.5}
+    means = {CURRENT: pytest.approx(4.0), OLDER: pytest.approx(1.0), BY_HAND: None}
+    assert found["all"][UNTUNED] == means
+    assert found["reported"][UNTUNED] == {CURRENT: 2.0, OLDER: 0.5, BY_HAND: None}
     assert found["below"][UNTUNED] == {f"a:values {OLDER}": 0.5}
     assert found["wrong"] == [f"c:values {UNTUNED}"]
     assert found["failed"] == {"d:values": "it did not end"}

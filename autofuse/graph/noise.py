@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from autofuse.graph.types import Graph
@@ -93,11 +95,15 @@ def may_lean(graph: Graph) -> bool:
     """Whether errors may all lean to one side: of results that are stored in types narrower than
     their arithmetic, and of a loop that computes floats."""
     own = [t.dtype for node in graph.nodes if node.inputs for t in node.types if t.dtype.is_float]
-    if any(dtype.compute is not dtype for dtype in own):
+    loops = any(node.spec.family is Family.CONTROL for node in graph.nodes)
+    if own and (loops or any(dtype.compute is not dtype for dtype in own)):
         return True
-    if own and any(node.spec.family is Family.CONTROL for node in graph.nodes):
-        return True
-    return any(may_lean(v) for node in graph.nodes for _, v in node.attrs if isinstance(v, Graph))
+    return any(map(may_lean, _bodies(graph)))
+
+
+def _bodies(graph: Graph) -> Iterator[Graph]:
+    values = (value for node in graph.nodes for _, value in node.attrs)
+    return (value for value in values if isinstance(value, Graph))
 
 
 def splitter(dtype: DType) -> float:

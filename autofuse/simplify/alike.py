@@ -40,20 +40,23 @@ def alike_states(draft: Draft, at: int) -> Replacement:
     alone, single = _others(loop.carries, states), _others(len(loop.rows), rows)
     packed = _Packed(draft, loop)
     packed.begin(states, alone)
-    news = [packed.together(tuple(loop.news[k] for k in own)) for own in states]
-    news += [packed.number(loop.news[k]) for k in alone]
+    news = packed.arrays_of(loop.news, states, alone)
     rows = [packed.order(own) for own in rows]
-    stacked = [packed.together(tuple(loop.rows[k] for k in own)) for own in rows]
-    stacked += [packed.number(loop.rows[k]) for k in single]
-    made = packed.finish(news, stacked)
-    found: dict[int, Value] = {}
-    for groups, rest, first, results in (
-        (states, alone, 0, made[: len(news)]), (rows, single, loop.carries, made[len(news) :]),
-    ):  # fmt: skip
-        found |= {first + k: v for k, v in zip(rest, results[len(groups) :], strict=True)}
-        for own, array in zip(groups, results, strict=False):
-            found |= {first + k: _column(draft, array, lane) for lane, k in enumerate(own)}
-    return tuple(found[k] for k in range(len(found)))
+    stacks = packed.arrays_of(loop.rows, rows, single)
+    made = packed.finish(news, stacks)
+    found = _taken_apart(draft, made[: len(news)], states, alone)
+    found += _taken_apart(draft, made[len(news) :], rows, single)
+    return tuple(found)
+
+
+def _taken_apart(
+    draft: Draft, results: Sequence[Value], groups: Sequence[Sequence[int]], alone: Sequence[int]
+) -> list[Value]:
+    """Values by their places: lanes of the first results, and the others."""
+    found = dict(zip(alone, results[len(groups) :], strict=True))
+    for own, array in zip(groups, results, strict=False):
+        found |= {k: _column(draft, array, lane) for lane, k in enumerate(own)}
+    return [found[k] for k in range(len(found))]
 
 
 def _others(count: int, groups: Sequence[Sequence[int]]) -> list[int]:
@@ -125,6 +128,13 @@ class _Packed:
             kind = self.body.type_of(value)
             outers.append(outer)
             self.alone[value] = self.b.input("", kind.shape, kind.dtype)
+
+    def arrays_of(
+        self, values: Sequence[Value], groups: Sequence[Sequence[int]], alone: Sequence[int]
+    ) -> list[Value]:
+        """The values of each group together, then the others."""
+        together = [self.together(tuple(values[k] for k in own)) for own in groups]
+        return [*together, *(self.number(values[k]) for k in alone)]
 
     def finish(self, states: Sequence[Value], rows: Sequence[Value]) -> tuple[Value, ...]:
         """The outputs of the new loop."""

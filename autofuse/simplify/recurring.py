@@ -55,12 +55,16 @@ def _pairs(body: Graph, carries: int, counted: bool) -> tuple[tuple[Value, Value
     needed, varying = successors.needed, sum(1 << v.node for v in states)
     alike: dict[object, list[int]] = {}
     found: list[tuple[Value, Value]] = []
+
+    def is_carried(i: int) -> bool:
+        follows = needed[i] & varying and not needed[i] & number
+        fits = _fits(body[i].types, largest, places)
+        return bool(fits and follows and _is_worth(body, needed[i], Value(i)))
+
     for i in reversed(range(len(body.nodes))):
         node, now = body[i], Value(i)
         later = alike.setdefault((node.op, node.attrs, node.types), [])
-        fits = _fits(node.types, largest, places)
-        follows = needed[i] & varying and not needed[i] & number
-        if later and fits and follows and _is_worth(body, needed[i], now):
+        if later and is_carried(i):
             others = map(Value, reversed(later))
             found += ((now, other) for other in others if successors.is_next(other, now))
         later.append(i)

@@ -97,14 +97,21 @@ def loop_row(program: LoopProgram, what: str, asked: LoopAsked) -> dict[str, Any
             columns[OLDER] = Column(failed="no environment was given (--old, --make-old)")
         if (program.name, what) in FILES:
             tries[BY_HAND] = lambda: _keep_c(case, (program.name, what), truth, folder, keep)
-        for name, attempt in tries.items():
-            try:
-                attempt()
-            except Exception as error:  # of a package, of a peer or of ours: the row names it
-                columns[name] = Column(failed=sentence(error))
+        columns |= _failures(tries)
         times = _in_turns(samplers, asked.timing_s)
     columns = {name: _timed(column, times.get(name, [])) for name, column in columns.items()}
     return {"columns": {n: asdict(c) for n, c in columns.items()}, "over": _over(columns)}
+
+
+def _failures(tries: Mapping[str, Callable[[], None]]) -> dict[str, Column]:
+    """Of those that fail, why."""
+    found = {}
+    for name, attempt in tries.items():
+        try:
+            attempt()
+        except Exception as error:  # of a package, of a peer or of ours: the row names it
+            found[name] = Column(failed=sentence(error))
+    return found
 
 
 def _machine(folder: Path, peaks: Mapping[str, float]) -> str:

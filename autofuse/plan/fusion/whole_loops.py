@@ -46,22 +46,25 @@ def _stacks(graph: Graph, n: int) -> set[Value]:
 def _body_refusal(graph: Graph, n: int, items: int) -> Refusal | None:
     """Why the body of a loop is no scalar work; loops in it leave their last states only."""
     body: Graph = graph.call(n)["body"]
-    for inner, node in enumerate(body.nodes):
-        family = node.spec.family
-        if family in (*RUNS, Family.SCATTER):
-            return Refusal("loop-body", f"the loop body has {node.op}, not scalar work")
-        folding = family in (Family.WINDOW, Family.CONTRACTION)
-        if folding and not _is_scalar_work(body, inner, items):
-            return Refusal("loop-body", f"the loop body has a {node.op} of many elements")
-        if family is not Family.CONTROL:
-            continue
-        stacks = _stacks(body, inner)
-        if any(v in stacks for v in (*body.outputs, *(v for u in body.nodes for v in u.inputs))):
-            return Refusal("loop-body", f"the loop body has a {node.op} whose rows are read")
-        problem = _body_refusal(body, inner, items)
-        if problem is not None:
-            return problem
-    return None
+    found = (_refused(body, inner, items) for inner in range(len(body.nodes)))
+    return next((problem for problem in found if problem is not None), None)
+
+
+def _refused(body: Graph, inner: int, items: int) -> Refusal | None:
+    """Why a node is no scalar work in a body."""
+    node = body[inner]
+    family = node.spec.family
+    if family in (*RUNS, Family.SCATTER):
+        return Refusal("loop-body", f"the loop body has {node.op}, not scalar work")
+    folding = family in (Family.WINDOW, Family.CONTRACTION)
+    if folding and not _is_scalar_work(body, inner, items):
+        return Refusal("loop-body", f"the loop body has a {node.op} of many elements")
+    if family is not Family.CONTROL:
+        return None
+    read = {v for user in body.nodes for v in user.inputs}
+    if not _stacks(body, inner).isdisjoint(read.union(body.outputs)):
+        return Refusal("loop-body", f"the loop body has a {node.op} whose rows are read")
+    return _body_refusal(body, inner, items)
 
 
 def _state_elements(

@@ -117,7 +117,9 @@ def _measuring(
     graph, patient = forms.graph, budget.impatience(budget.seconds)
     state = within(patient, lambda: cache_state(asked.cache, graph, kind)) or COLD
     setup_s, hardware = budget.setup_s, kind.timer
-    sampling = Sampling(state, hardware.warmup_s, wall_s=budget.samples_s, least_s=hardware.least_s)
+    sampling = Sampling(
+        state, wall_s=budget.samples_s, warmup_s=hardware.warmup_s, least_s=hardware.least_s
+    )
     workload = Workload(graph, asked.seed, written=forms.written)
     with Worker(workload, setup_s=setup_s, hardware=hardware, stop=budget.stop) as worker:
         worker.begin()
