@@ -144,6 +144,12 @@ def test_envelope_chart_names_every_winner() -> None:
     assert envelope_chart("w", (), found) == ""
 
 
+def test_what_costs_nothing_has_no_place_on_a_logarithmic_scale() -> None:
+    found = (option("free", 0.0, 0.0), option("dear", 2.0, 5.0))
+    drawn = "".join(ElementTree.fromstring(envelope_chart("w", envelope(found), found)).itertext())
+    assert "free" in drawn
+
+
 # --- peers ------------------------------------------------------------------------------------
 
 
