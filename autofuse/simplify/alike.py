@@ -33,10 +33,13 @@ def alike_states(draft: Draft, at: int) -> Replacement:
     """States that are numbers, and of which each becomes the same of itself and others, are one
     state with an axis; so are rows that are computed of them alike."""
     loop = parts_of_loop(draft, at)
-    states = _alike(loop, loop.states, loop.news)
+    if loop.carries < _LEAST:
+        return None
+    forms = _forms(loop)
+    states = _alike(loop, forms, loop.states, loop.news)
     if not states:
         return None
-    rows = _alike(loop, loop.rows, loop.rows)
+    rows = _alike(loop, forms, loop.rows, loop.rows)
     alone, single = _others(loop.carries, states), _others(len(loop.rows), rows)
     packed = _Packed(draft, loop)
     packed.begin(states, alone)
@@ -70,13 +73,15 @@ def _column(draft: Draft, array: Value, lane: int) -> Value:
     return draft.reshape(draft.cut(array, len(shape), lane, lane + 1), shape)
 
 
-def _alike(loop: LoopParts, kinds: Sequence[Value], values: Sequence[Value]) -> list[list[int]]:
+def _alike(
+    loop: LoopParts, forms: Sequence[int], kinds: Sequence[Value], values: Sequence[Value]
+) -> list[list[int]]:
     """Places of numbers of one type that are computed alike, where they are many."""
-    form, found = _forms(loop), dict[object, list[int]]()
+    found: dict[object, list[int]] = {}
     for k, (own, value) in enumerate(zip(kinds, values, strict=True)):
         type_ = loop.body.type_of(own)
         if type_.shape == () and loop.body[value.node].op != "input":
-            found.setdefault((type_, form[value.node], value.index), []).append(k)
+            found.setdefault((type_, forms[value.node], value.index), []).append(k)
     return [places for places in found.values() if len(places) >= _LEAST]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from autofuse.graph.canonical import canonical
 from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.control import is_counted
-from autofuse.ops.types import TensorType, make_attrs
+from autofuse.ops.types import Literal, TensorType, make_attrs
 from autofuse.order import closure
 from autofuse.simplify.draft import Draft
 from autofuse.simplify.rules import Replacement, rule
@@ -285,12 +285,19 @@ def _same_constant(draft: Draft, loop: LoopParts, new: Value, init: Value) -> bo
     found = draft.uniform(init)
     if found is None:
         return False
-    node = loop.body[new.node]
+    literal = repeated_literal(loop.body, new)
+    return literal is not None and bool(literal.data == np.asarray(found).tobytes())
+
+
+def repeated_literal(body: Graph, value: Value) -> Literal | None:
+    """The one number that a value of a body is everywhere."""
+    node = body[value.node]
     while node.op == "broadcast":
-        node = loop.body[node.inputs[0].node]
+        node = body[node.inputs[0].node]
     if node.op != "constant" or node.types[0].size != 1:
-        return False
-    return bool(dict(node.attrs)["value"].data == np.asarray(found).tobytes())
+        return None
+    literal: Literal = dict(node.attrs)["value"]
+    return literal
 
 
 @rule(

@@ -20,6 +20,7 @@ from autofuse.simplify.loops import (
     parts_of_loop,
     reached,
     rebuilt,
+    repeated_literal,
     same_reads,
 )
 from autofuse.simplify.rules import Replacement, rule
@@ -64,21 +65,13 @@ def _fold_of(body: Graph, row: Value) -> _Fold | None:
     after: list[Node] = []
     while body[row.node].op not in _FOLDS:
         node = body[row.node]
-        varying = [v for v in node.inputs if _number(body, v) is None]
+        varying = [v for v in node.inputs if repeated_literal(body, v) is None]
         if node.spec.family is not Family.ELEMENTWISE or len(varying) != 1:
             return None
         after.append(node)
         (row,) = varying
     node = body[row.node]
     return _Fold(node.inputs[0], node, tuple(reversed(after)))
-
-
-def _number(body: Graph, value: Value) -> Node | None:
-    """The literal that a value is everywhere."""
-    node = body[value.node]
-    while node.op == "broadcast":
-        node = body[node.inputs[0].node]
-    return node if node.op == "constant" and node.types[0].size == 1 else None
 
 
 def _is_worth(loop: LoopParts, value: Value) -> bool:
@@ -102,11 +95,10 @@ def _folded(draft: Draft, body: Graph, fold: _Fold, stack: Value) -> Value:
         shape = draft.shape(found)
         operands = []
         for v in node.inputs:
-            literal = _number(body, v)
+            literal = repeated_literal(body, v)
             if literal is None:
                 operands.append(found)
                 continue
-            kind = TensorType(shape, literal.types[0].dtype)
-            operands.append(draft.full(dict(literal.attrs)["value"].scalar, kind))
+            operands.append(draft.full(literal.scalar, TensorType(shape, literal.type.dtype)))
         found = draft.add(node.op, *operands, **dict(node.attrs))
     return found

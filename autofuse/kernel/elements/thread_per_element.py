@@ -20,6 +20,7 @@ from autofuse.plan.schedules.forms import (
     Form,
     Tags,
     carries_inside,
+    is_stack,
     join,
     local_shape,
     unrolled,
@@ -101,7 +102,7 @@ class ThreadPerElement:
             else:
                 self._compute_early(n)
         for value in self.form.outputs:
-            if not self._is_stack(value):
+            if not is_stack(self.graph, value):
                 self._output(value)
 
     def _compute_early(self, n: int) -> None:
@@ -138,10 +139,6 @@ class ThreadPerElement:
         out = self.graph.type_of(value)
         element = narrow(frame.pull(value, index), out.dtype)
         self.e.store(self.targets[value], frame.place(value, index), element)
-
-    def _is_stack(self, value: Value) -> bool:
-        node = self.graph[value.node]
-        return node.op == "loop" and value.index >= self.graph.call(value.node)["carries"]
 
     def _loop(self, n: int) -> None:
         """The whole counted loop with its state in registers."""
@@ -272,7 +269,7 @@ class ThreadPerElement:
         """What each iteration leaves behind goes straight to memory."""
         body: Graph = inner.graph
         for value in self.form.outputs:
-            if value.node != n or not self._is_stack(value):
+            if value.node != n or not is_stack(self.graph, value):
                 continue
             tags = self.tags[value]
             out = self.graph.type_of(value)
