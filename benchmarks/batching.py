@@ -52,9 +52,9 @@ def build_programs(
                 place = f"{head}/* {at} */\n" if "\ntypedef " in own else head
                 entries.setdefault(place, []).append(own)
                 continue
-            flags = (*at_level(source, level).flags, *more)
-            for name, kernel in re.findall(r"^void (k_\w+)(.*?^})", source.text, re.M | re.S):
-                kernels.setdefault(flags, {})[name] = f"void {name}{kernel}"
+            if source.head:
+                flags = (*at_level(source, level).flags, *more)
+                kernels.setdefault(flags, {})[source.name] = source.text
     sources = [
         Source(f"kernels{k}", "\n".join([C.prelude, *texts.values()]), flags)
         for k, (flags, texts) in enumerate(sorted(kernels.items()))

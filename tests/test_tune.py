@@ -132,9 +132,10 @@ class Planted:
     @staticmethod
     def spoilt(text: str, name: str) -> str:
         first, last = PLANTS[name]
-        text = re.sub(r"(af_entry\(.*\)\n\{)", lambda m: f"{m[1]} {OUTPUT} {first}", text)
-        assert OUTPUT in text and text.rstrip().endswith("return 0;\n}")
-        return text.rstrip().removesuffix("return 0;\n}") + f"{last} (void)out; return 0; }}\n"
+        call = "af_steps(buffers, workspace, blas, NULL);"
+        assert text.count(f"return {call}") == 1
+        spoilt = f"{OUTPUT} {first} const int32_t status = {call} {last} (void)out; return status;"
+        return text.replace(f"return {call}", spoilt)
 
 
 def test_planted_kernels_cost_one_row_each(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

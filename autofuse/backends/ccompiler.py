@@ -41,9 +41,11 @@ from autofuse.records import Blame
 BASE_FLAGS = ("-std=gnu11", "-fPIC", "-fopenmp-simd", "-Werror=implicit-function-declaration")
 # Units that were compiled for other programs may have a kernel twice.
 LINK_FLAGS = ("-shared", "-pthread", "-Wl,-z,muldefs")
-# A flag of a source that the link line has to have, too.
-THREADED = "-fopenmp"
-LINK_LIBRARIES = ("-lm",)
+# Flags of a source that the link line has to have, too. What calls nothing of C but its functions
+# for memory, clocks and mathematics finds them in the process that loads it: to look through all of
+# C's library takes a linker twice as long as the rest.
+THREADED, WITHOUT_LIBC = "-fopenmp", "-nostdlib"
+LINK_LIBRARIES = ("-lm", "-lgcc")
 # Seconds after which a compiler is taken to hang on one unit.
 UNIT_LIMIT_S = 120.0
 # Parts of a unit at most: they share the compiler's start-up and the reading of their head, and
@@ -98,7 +100,7 @@ def compile_program(
         ):
             objects |= made
         steps = [objects[key] for key in keys]
-        link = (*LINK_FLAGS, *{f for s in program.sources for f in s.flags if f == THREADED})
+        link = (*LINK_FLAGS, *_linked(program.sources))
         library = _link(compiler, link, keys, steps, store, end)
     steps.append(library)
     return Built(
@@ -140,6 +142,12 @@ def compile_objects(
 
     with building("programs"), ThreadPoolExecutor(workers) as pool:
         list(pool.map(compiled, _units(missing, workers)))
+
+
+def _linked(sources: Sequence[Source]) -> list[str]:
+    """Flags of sources that the link line has, too."""
+    flags = {flag for source in sources for flag in source.flags}
+    return [flag for flag in (THREADED, WITHOUT_LIBC) if flag in flags]
 
 
 def _key(compiler: Compiler, source: Source, target: CpuTarget | None) -> str:
@@ -225,7 +233,7 @@ def _link(
     cache: BuildCache, end: float,
 ) -> BuildStep:  # fmt: skip
     # -ffast-math stays off the link line: there it would make loading change the FPU's mode.
-    key = content_key(["library", compiler.identity, *flags, *keys])
+    key = content_key(["library", compiler.identity, *flags, *LINK_LIBRARIES, *keys])
     known = recall(cache, key, ".so")
     if known is not None:
         return known

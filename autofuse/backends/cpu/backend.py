@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from autofuse.backends.base import AMX_USED, Program, Source
 from autofuse.backends.cache import content_key
-from autofuse.backends.ccompiler import BASE_FLAGS, LINK_FLAGS, LINK_LIBRARIES
+from autofuse.backends.ccompiler import BASE_FLAGS, LINK_FLAGS, LINK_LIBRARIES, WITHOUT_LIBC
 from autofuse.backends.codes import library_code, named
 from autofuse.backends.cpu.blas import blas_name
 from autofuse.backends.cpu.entry import (
@@ -23,7 +23,13 @@ from autofuse.backends.cpu.onednn import OneDnnError, onednn
 from autofuse.backends.cpu.pocketfft import PocketfftMissing, pocketfft_name, pocketfft_table
 from autofuse.backends.cpu.pool import pool_source
 from autofuse.backends.cpu.target import NATIVE
-from autofuse.backends.cpu.tasks import IN_TABLE, DnnlCallee, KernelCall, same_kernel
+from autofuse.backends.cpu.tasks import (
+    IN_TABLE,
+    DnnlCallee,
+    KernelCall,
+    same_kernel,
+    with_task,
+)
 from autofuse.graph.types import Graph
 from autofuse.kernel.ir.types import Kernel
 from autofuse.kernel.library.gemm import library_of
@@ -73,7 +79,7 @@ MATH_FLAGS = {
 }
 # An entry is calls, one after another: where pointers lead takes GCC half of its time and changes
 # nothing.
-ENTRY_FLAGS = ("-O1", "-fno-tree-pta")
+ENTRY_FLAGS = ("-O1", "-fno-tree-pta", WITHOUT_LIBC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +135,8 @@ def program(graph: Graph, candidate: Candidate) -> Program:
             continue
         kernel = rendered(extract(run.graph, run.group)[0], run.launch, run.packs)
         name, text = named(kernel.text, flags_of(run.launch))
-        head = text[: text.index("\n{")] + ";"
-        calls[same_kernel(run)] = KernelCall(name, head, kernel.params, kernel.iterations)
-        units.setdefault(flags_of(run.launch), {})[name] = text
+        calls[same_kernel(run)] = KernelCall(name, kernel.iterations)
+        units.setdefault(flags_of(run.launch), {})[name] = with_task(text, name, kernel.params)
     tiles = any(AMX_TEXT in text for texts in units.values() for text in texts.values())
     said = f"const int32_t {AMX_USED} = 1;\n" if tiles else ""
     entry = Source("entry", entry_text(graph, plan, calls) + said, ENTRY_FLAGS)
@@ -193,7 +198,7 @@ def kernel_code(run: Run) -> str:
         (rendered(group, run.launch, True).text,) if packed_operands(group, run.launch) else ()
     )
     text = (kernel.text, str(kernel.iterations), *packing)
-    return content_key(["kernel", *flags, C.prelude, *text])
+    return content_key(["kernel", *flags, C.prelude_digest, *text])
 
 
 def runtime_code() -> str:

@@ -19,13 +19,15 @@ from autofuse.backends.cpu.tasks import (
     called_by_table,
     library_text,
     same_kernel,
+    task_head,
     task_of,
+    with_task,
 )
 from autofuse.backends.heads import needed_parts
 from autofuse.graph.types import Graph
 from autofuse.kernel.library.gemm import library_of
 from autofuse.kernel.library.onednn import dnnl_group
-from autofuse.kernel.text.dialects import C
+from autofuse.kernel.text.dialects import C, prelude_file
 from autofuse.plan.fusion.groups import reads
 from autofuse.plan.parameters import FFT, LAPACK, THREADS
 from autofuse.plan.program.schedule import (
@@ -51,7 +53,21 @@ _CLOCK = """static double af_now_us(void)
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+}
+/* What has passed since then, added up; now. */
+static double af_lap(double since_us, double *us)
+{
+  const double now_us = af_now_us();
+  *us += now_us - since_us;
+  return now_us;
 }"""
+# One text for both, since compiling an entry takes as long as compiling several kernels.
+_ENTRIES = f"""int32_t {ENTRY}(void **buffers, void *workspace, void **blas)
+{{ return af_steps(buffers, workspace, blas, NULL); }}
+int32_t {PROFILE}(void **buffers, void *workspace, void **blas, double *us)
+{{ return af_steps(buffers, workspace, blas, us); }}"""
+_PREPARE = f"""int32_t {PREPARE}(void **buffers, void *workspace, void **blas)
+{{ return af_once(buffers, workspace, blas, NULL); }}"""
 # Headers of C with what needs them: reading three of them takes as long as the rest of an entry.
 _HEADERS = """
 #include <time.h>
@@ -78,12 +94,10 @@ typedef void (*af_parallel)(af_task, void **, int64_t, int);
 
 def entry_text(graph: Graph, plan: Schedule, calls: Callees) -> str:
     """The translation unit of the entry; kernels are declared here and defined elsewhere."""
-    heads = {call.name: call for call in calls.values() if isinstance(call, KernelCall)}
+    names = {call.name for call in calls.values() if isinstance(call, KernelCall)}
     gemms = [r for r in kernel_runs(plan.everything) if called_by_table(r)]
     numbers = {run: i for i, run in enumerate(dict.fromkeys(map(same_kernel, gemms)))}
-    lines = [_RUNTIME]
-    for name in sorted(heads):
-        lines += [heads[name].head, *_task(heads[name])]
+    lines = [_RUNTIME, *(f"{task_head(name)};" for name in sorted(names))]
     for run, number in numbers.items():
         lines += library_text(run, number)
     if any(isinstance(call, DnnlCallee) for call in calls.values()):
@@ -95,13 +109,14 @@ def entry_text(graph: Graph, plan: Schedule, calls: Callees) -> str:
     for name, body in bodies.items():
         lines.append(f"static void {name}(void **c, int64_t round, int64_t first, int64_t last)")
         lines += body
-    lines += _entry(plan, calls, numbers, PROFILE)
-    lines += _entry(plan, calls, numbers, ENTRY)
+    lines += _steps_of(plan, calls, numbers, "af_steps")
+    lines += [_ENTRIES]
     if plan.binding.bound:
         once = Schedule(plan.prepare, (), 0, (-1,) * len(plan.prepare))
-        lines += _entry(once, calls, numbers, PREPARE)
+        lines += _steps_of(once, calls, numbers, "af_once")
+        lines += [_PREPARE]
     text = "\n".join(lines) + "\n"
-    return f"{needed_parts(C.prelude, text)}\n{needed_parts(_HEADERS, text)}\n{text}"
+    return f"{prelude_file(C.preludes[0])}\n{needed_parts(_HEADERS, text)}\n{text}"
 
 
 def runtime_text() -> str:
@@ -113,9 +128,8 @@ def runtime_text() -> str:
     loop = Repeat(2, 0, here, turns)
     ended = While(2, 0, here, turns[:2], (here, there), 1, turns[:2])
     plan = Schedule((loop, ended), (), 128, (0, 0))
-    call = KernelCall("KERNEL", "void KERNEL(void);", 1, 1)
     bare = Graph((), (), ())
-    return "\n".join([entry_text(bare, plan, {}), *_task(call), rounds_text()])
+    return "\n".join([entry_text(bare, plan, {}), with_task("", "KERNEL", 1), rounds_text()])
 
 
 def dnnl_text() -> str:
@@ -128,13 +142,6 @@ def library_task(run: Run) -> str:
     return "\n".join(library_text(run, 0))
 
 
-def _task(call: KernelCall) -> Iterator[str]:
-    """The kernel with its arrays in one table, as the thread pool wants it."""
-    arguments = ", ".join([*(f"p[{i}]" for i in range(call.params)), "first", "last"])
-    yield f"static void t_{call.name}(void **p, int64_t first, int64_t last)"
-    yield f"{{ {call.name}({arguments}); }}"
-
-
 def _spaces(graph: Graph, plan: Schedule) -> str:
     inputs = len(graph.inputs)
     out = inputs + len(plan.constants)
@@ -142,11 +149,12 @@ def _spaces(graph: Graph, plan: Schedule) -> str:
     return f"enum {{ AF_IN = 0, AF_CONST = {inputs}, AF_OUT = {out}{held} }};"
 
 
-def _entry(plan: Schedule, calls: Callees, gemms: Mapping[Run, int], name: str) -> Iterator[str]:
-    """An entry; the profiled one adds the microseconds of each group to `us[group]`."""
-    profiled = name == PROFILE
-    extra = ", double *us" if profiled else ""
-    yield f"int32_t {name}(void **buffers, void *workspace, void **blas{extra})"
+def _steps_of(
+    plan: Schedule, calls: Callees, gemms: Mapping[Run, int], name: str
+) -> Iterator[str]:
+    """The steps of a plan, which add the microseconds of each group to `us[group]` where there is
+    such an array."""
+    yield f"static int32_t {name}(void **buffers, void *workspace, void **blas, double *us)"
     yield "{"
     yield "  char *const work = (char *)workspace;"
     yield "  const af_parallel parallel = (af_parallel)blas[3];"
@@ -158,22 +166,18 @@ def _entry(plan: Schedule, calls: Callees, gemms: Mapping[Run, int], name: str) 
     for library, (place, said) in _TABLES.items():
         if library in called:
             yield f"  if (!blas[{place}]) return {said};"
-    if profiled:
-        yield "  double before_us = af_now_us(), after_us;"
+    yield "  double since_us = us ? af_now_us() : 0.0;"
     if gemms:
         # BLAS runs single-threaded inside our threads: two pools would wait for each other.
         yield "  const af_set_threads set = (af_set_threads)blas[2];"
         yield "  const int before = set ? set(1) : 0;"
     for step, owner in zip(plan.steps, plan.owners, strict=True):
         yield from _steps((step,), calls, gemms, 1)
-        if profiled:
-            if owner >= 0:
-                yield f"  after_us = af_now_us(), us[{owner}] += after_us - before_us;"
-            yield "  before_us = af_now_us();"
+        now = f"af_lap(since_us, us + {owner})" if owner >= 0 else "af_now_us()"
+        yield f"  if (us) since_us = {now};"
     if gemms:
         yield "  if (set) set(before);"
-    if profiled:
-        yield "  (void)before_us;"
+    yield "  (void)since_us;"
     yield f"  return {'failed' if may_fail else 0};"
     yield "}"
 

@@ -21,11 +21,9 @@ from autofuse.plan.program.schedule import UNREAD, Ref, Run
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """How a kernel is called: its name, prototype, number of arrays and grid iterations."""
+    """How a kernel is called: its name and grid iterations."""
 
     name: str
-    head: str
-    params: int
     iterations: int
 
 
@@ -57,6 +55,20 @@ class Task:
         """Its arguments; `instead`: what stands for some arrays."""
         known = instead or {}
         return ", ".join([*(known.get(r) or address(r) for r in self.arrays), *self.extra])
+
+
+def task_head(name: str) -> str:
+    """The head of the task that runs a kernel, its arrays in one table as the thread pool wants
+    it."""
+    return f"void t_{name}(void **p, int64_t first, int64_t last)"
+
+
+def with_task(text: str, name: str, params: int) -> str:
+    """A kernel of so many arrays and its task, which is compiled with it once, and not with every
+    plan. It stays a function of its own: what `restrict` says ends where a call is inlined."""
+    arguments = ", ".join([*(f"p[{i}]" for i in range(params)), "first", "last"])
+    task = f"{task_head(name)}\n{{ {name}({arguments}); }}"
+    return f"__attribute__((noinline)) {text}{task}\n"
 
 
 def task_of(run: Run, calls: Callees, gemms: Mapping[Run, int]) -> Task:

@@ -208,7 +208,7 @@ def kernel_code(run: Run, target: Target = DEFAULT_TARGET) -> str:
         return library_code(run, target.arch, *_version(library))
     unit = rendered(extract(run.graph, run.group)[0], launch_settings(run), target)
     flags = (f"-arch={target.code_for}", *flags_of(run.launch))
-    return content_key(["kernel", *flags, CUDA.prelude, unit.text, str(unit.geometry)])
+    return content_key(["kernel", *flags, CUDA.prelude_digest, unit.text, str(unit.geometry)])
 
 
 class _Writer:

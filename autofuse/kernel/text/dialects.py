@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
 from importlib.resources import files
 
 from autofuse.ops.dtypes import INTS, DType
@@ -49,13 +51,22 @@ class Dialect:
     # Functions that the prelude has a better spelling for.
     instead: Mapping[str, str] = field(default_factory=dict)
     # Files of the prelude.
-    preludes: tuple[str, ...] = ("c.h", "integers.h", "c_parts.h", "c_amx.h")
+    preludes: tuple[str, ...] = ("c_types.h", "c.h", "integers.h", "c_parts.h", "c_amx.h")
 
-    @property
+    @cached_property
     def prelude(self) -> str:
         """Definitions that every kernel text starts with."""
-        folder = files("autofuse.kernel.text").joinpath("prelude")
-        return "".join(folder.joinpath(name).read_text() for name in self.preludes)
+        return "".join(map(prelude_file, self.preludes))
+
+    @cached_property
+    def prelude_digest(self) -> str:
+        """SHA-256 of the prelude."""
+        return sha256(self.prelude.encode()).hexdigest()
+
+
+def prelude_file(name: str) -> str:
+    """One file of a prelude."""
+    return files("autofuse.kernel.text").joinpath("prelude", name).read_text()
 
 
 _TYPES = {

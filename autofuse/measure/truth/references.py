@@ -48,8 +48,8 @@ _RULES = (
     "measure/truth/cost.py", "measure/truth/loops.py", "measure/truth/plan.py",
     "measure/truth/prelude.py", "measure/truth/products.py", "measure/truth/text.py",
     "kernel/text/dialects.py", "kernel/ir/emit.py", "kernel/text/expressions.py",
-    "kernel/text/printer.py", "kernel/elements/values.py", "kernel/text/prelude/c.h",
-    "kernel/text/prelude/integers.h", "kernel/text/prelude/c_parts.h",
+    "kernel/text/printer.py", "kernel/elements/values.py", "kernel/text/prelude/c_types.h",
+    "kernel/text/prelude/c.h", "kernel/text/prelude/integers.h", "kernel/text/prelude/c_parts.h",
 )  # fmt: skip
 
 
