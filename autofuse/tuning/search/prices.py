@@ -8,7 +8,7 @@ is expected of it, times what the expectations of others were off (`allocation.b
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autofuse.cost.bounds import Calibration, group_bound_us
@@ -22,6 +22,11 @@ from autofuse.tuning.search.profiling import NOISE, Kernels
 from autofuse.tuning.search.prospects import expectations
 
 
+# Of what kernels are off their expectations, beside what is known of their kind, the part of the
+# variance that all kernels of a graph have in common.
+SHARED = 0.25
+
+
 @dataclass(frozen=True, slots=True)
 class Price:
     """Microseconds that a plan is predicted to take; `least_us`: what it may take at least, by the
@@ -30,6 +35,12 @@ class Price:
     us: float
     least_us: float
     unknown: int
+
+
+def _deviation(each: Sequence[float]) -> float:
+    """The standard deviation of a sum, of whose terms each has so much, SHARED of its square in
+    common with the others (what one graph's kernels are off together)."""
+    return math.sqrt(SHARED * sum(each) ** 2 + (1 - SHARED) * sum(us * us for us in each))
 
 
 class Prices:
@@ -70,18 +81,20 @@ class Prices:
 
     def of(self, candidate: Candidate) -> Price:
         """What is predicted of a candidate now."""
-        bias, us, least_us, unknown = self._bias(), 0.0, 0.0, 0
+        bias, known_us, guessed_us = self._bias(), 0.0, 0.0
+        slack_us: list[float] = []
         keys = self.kernels.keys(candidate.plan)
         for key, launch in zip(keys, candidate.launches, strict=True):
             times = self.kernels.by_key.get(key)
             known = None if times is None else times.us.get(launch)
             if known is not None:
-                us, least_us = us + known, least_us + (1 - NOISE) * known
+                known_us += known
                 continue
-            unknown += 1
-            us += bias.time_us(self._kinds[key], self._guesses[key])
-            least_us += bias.time_us(self._kinds[key], self._guesses[key], -1.0)
-        return Price(us, least_us * self._together, unknown)
+            likely_us = bias.time_us(self._kinds[key], self._guesses[key])
+            guessed_us += likely_us
+            slack_us.append(likely_us - bias.time_us(self._kinds[key], self._guesses[key], -1.0))
+        least_us = (1 - NOISE) * known_us + guessed_us - _deviation(slack_us)
+        return Price(known_us + guessed_us, least_us * self._together, len(slack_us))
 
     def _bias(self) -> ModelBias:
         costs = self.kernels.costs()
