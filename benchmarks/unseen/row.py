@@ -88,7 +88,8 @@ def row(made: Made, name: str, asked: Asked) -> dict[str, Any]:
         )
         took_s = time.perf_counter() - begun
         told = _searched(found, watched, took_s) | _kept(db)
-        told |= _ruled(made.graph, db) if asked.rules else {}
+        # Where there was no time to measure anything there is no plan to hold rules against.
+        told |= _ruled(made.graph, db) if asked.rules and found.is_timed else {}
         if not _is_settled(told):
             told |= {"loose": _loose(made.graph, found, db)}
         return told | _beside_peers(made, db, asked)
@@ -98,6 +99,7 @@ def _searched(found: TuneResult, watched: Watched, took_s: float) -> dict[str, A
     spent = asdict(found.session.spent)
     return {
         "nodes": found.nodes,
+        "timed": found.is_timed,
         "best_us": found.best_us,
         "origin": found.best.origin,
         "first_plan_s": watched.better[0][0] if watched.better else None,

@@ -34,6 +34,7 @@ def of_budget(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "programs": len(rows),
         "without_a_plan": errors,
+        "not_timed": [row["program"] for row in had if not row.get("timed", True)],
         "without_a_trial": [row["program"] for row in had if row["trials"] == 0],
         "wrong": [row["program"] for row in had if not row["right"]],
         "not_verifiable": [row["program"] for row in had if row["blind"]],
