@@ -8,7 +8,7 @@ from typing import Any
 
 from autofuse.graph.types import Graph
 from autofuse.kernel.elements.thread_per_element import SHORT
-from autofuse.kernel.library.gemm import library_solver
+from autofuse.kernel.library.gemm import library_product, library_solver
 from autofuse.kernel.library.onednn import DnnlCall, dnnl_group
 from autofuse.kernel.lower import walked_tiles
 from autofuse.kernel.passes.nest_lanes import LEAST_LANES
@@ -93,6 +93,9 @@ SHARED_WORK = 1 << 19
 # Rows of a product up to which our kernel is the likely best: libraries pack its right operand, or
 # read it panel by panel (measured on Zen 3).
 FEW_ROWS = 16
+# Multiply-adds of each of many products up to which calling a library for it takes longer than they
+# do: a call takes 0.2 to 0.4 us (measured on Zen 3).
+SMALL_PRODUCT = 1 << 12
 # Results larger than this leave the cache anyway before anyone reads them.
 STREAM_BYTES = 1 << 25
 # Arrays smaller than this wait in the second-level cache, where nobody has to ask for them.
@@ -201,7 +204,8 @@ class CpuLaunchSpace(LaunchSpace):
         onednn = (ONEDNN,) if found is not None and self.onednn(found.call, threads) else ()
         if kind == GEMM:
             few = facts is not None and facts.rows <= FEW_ROWS
-            return (GENERATED, *onednn, BLAS) if few else (BLAS, *onednn, GENERATED)
+            ours = few or _are_small(graph, group)
+            return (GENERATED, *onednn, BLAS) if ours else (BLAS, *onednn, GENERATED)
         return (GENERATED, *onednn) if onednn else ()
 
     def _tiled(
@@ -257,6 +261,14 @@ class CpuLaunchSpace(LaunchSpace):
             return ()
         as_it_lies = may_dot(facts) and self._tiled(DOT, made, facts)[:1] == (True,)
         return (False, True) if as_it_lies else (True, False)
+
+
+def _are_small(graph: Graph, group: FusionGroup) -> bool:
+    """Whether a group is several products each of which is small."""
+    found = library_product(graph, group, C)
+    if found is None or found.form.products == 1:
+        return False
+    return found.form.m * found.form.n * found.form.k <= SMALL_PRODUCT
 
 
 def _threads(graph: Graph, group: FusionGroup) -> tuple[Setting, ...]:

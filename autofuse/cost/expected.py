@@ -50,6 +50,8 @@ LEAST_USES = 24
 SLOW_SUMS = 8.0
 # Items from which on a kernel around a loop computes them side by side, in the lanes of vectors.
 LANES = 8
+# Microseconds of a call of a library, beside what it multiplies.
+CALL_US = 0.2
 # Microseconds of a kernel that does next to nothing: it is called, and its loops begin.
 START_US = 0.1
 
@@ -131,14 +133,19 @@ def _of_loops(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Pricing
 
 
 def _of_a_library(graph: Graph, group: FusionGroup) -> Pricing:
-    """A call, at the library's own speed, having copied both operands once where that pays."""
+    """A call for each product, at the library's own speed, having copied both operands once where
+    that pays."""
+    product = product_of(graph, group.nodes)
+    calls = 0 if product is None else product.form.products
     work = least_work(graph, group.nodes, group.outputs)
     read = work.nbytes - sum(graph.type_of(v).nbytes for v in group.outputs)
     item = graph.type_of(group.outputs[0]).dtype.itemsize
     copied = 2 * read if work.products * item >= 2 * LEAST_USES * read else 0.0
 
     def price(peaks: Calibration) -> float:
+        crew = peaks.contraction / (peaks.alone or peaks).contraction
         busy = _rated_us(work.products, peaks.library, peaks.contraction)
+        busy += calls * CALL_US / crew
         return _start_us(peaks) + max(busy, peaks.move_us(work.nbytes)) + _copied_us(peaks, copied)
 
     return price

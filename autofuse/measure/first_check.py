@@ -32,6 +32,7 @@ from autofuse.measure.check.compare import (
     reference_of,
 )
 from autofuse.measure.device import GuardedOutput
+from autofuse.measure.truth.build import LateTruthError
 from autofuse.measure.truth.expected import expected, expected_s, runs_of
 from autofuse.measure.truth.threads import one_thread_of_blas
 from autofuse.ops.dtypes import DType
@@ -151,11 +152,15 @@ def compared(
         return Trust(UNVERIFIED, blind) if blind else Trust(CHECKED)
     if not any(t.dtype.is_float for t in (*types, *graph.input_types)):
         return Trust(WRONG, said)
+    why = f"what rounding may do takes more than {noise_limit_s:g} s to compute"
+    late = Trust(UNVERIFIED, f"{said}, and {why}")
     if _NOISE_RUNS * expected_s(graph) > noise_limit_s:
-        why = f"what rounding may do takes more than {noise_limit_s:g} s to compute"
-        return Trust(UNVERIFIED, f"{said}, and {why}")
-    noisy = _with_floors(reference_of(graph, given, evaluate=runs_of(graph)))
-    result = check(found, noisy)
+        return late
+    try:
+        noisy = reference_of(graph, given, evaluate=runs_of(noise_limit_s))
+    except LateTruthError:
+        return late
+    result = check(found, _with_floors(noisy))
     if not result.ok:
         return Trust(WRONG, result.message)
     return Trust(UNVERIFIED, result.blind) if result.blind else Trust(CHECKED)

@@ -149,9 +149,7 @@ def _spaces(graph: Graph, plan: Schedule) -> str:
     return f"enum {{ AF_IN = 0, AF_CONST = {inputs}, AF_OUT = {out}{held} }};"
 
 
-def _steps_of(
-    plan: Schedule, calls: Callees, gemms: Mapping[Run, int], name: str
-) -> Iterator[str]:
+def _steps_of(plan: Schedule, calls: Callees, gemms: Mapping[Run, int], name: str) -> Iterator[str]:
     """The steps of a plan, which add the microseconds of each group to `us[group]` where there is
     such an array."""
     yield f"static int32_t {name}(void **buffers, void *workspace, void **blas, double *us)"

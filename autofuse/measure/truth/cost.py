@@ -8,8 +8,8 @@ from autofuse.ops.control import is_counted
 from autofuse.ops.spec import Family
 
 # Seconds of a node's call, of an element, of a special function (Zen 3: a body of 1,500 nodes of
-# hundreds of elements took 15 us a node).
-_CALL_S, _ELEMENT_S, _SPECIAL_S = 12e-6, 1.5e-9, 6e-9
+# hundreds of elements took 15 us a node), and of an operation of a product (Zen 4: 0.2 to 0.6 ns).
+_CALL_S, _ELEMENT_S, _SPECIAL_S, _PRODUCT_S = 12e-6, 1.5e-9, 6e-9, 0.4e-9
 # Seconds of writing and compiling: once, and for each node (a body of 3,000 nodes: 6 s).
 _COMPILE_S, _COMPILE_NODE_S = 0.1, 2e-3
 # By so much an element of code is slower that was not optimised, and runs of a reference.
@@ -18,18 +18,22 @@ _UNOPTIMIZED_S, _RUNS = 5e-9, 10
 _LIKELY_TRIPS = 200
 
 
-def numpy_s(graph: Graph) -> float:
-    """Seconds for one run of what compiled code may do; products are NumPy's in any case."""
+def numpy_s(graph: Graph, whole: bool = False) -> float:
+    """Seconds for one run of what compiled code may do; `whole`: of products too, which are NumPy's
+    in any case, and of all iterations that a loop may take whose end data decide."""
     total = 0.0
-    for node in graph.nodes:
+    for i, node in enumerate(graph.nodes):
         if node.spec.family is Family.CONTROL:
-            most = trips(node) if is_counted(node.op) else min(trips(node), _LIKELY_TRIPS)
-            total += most * numpy_s(dict(node.attrs)["body"])
-        elif node.spec.family not in (Family.SOURCE, Family.CONTRACTION):
+            all_trips = whole or is_counted(node.op)
+            most = trips(node) if all_trips else min(trips(node), _LIKELY_TRIPS)
+            total += most * numpy_s(dict(node.attrs)["body"], whole)
+            continue
+        total += _CALL_S
+        if node.spec.family is Family.CONTRACTION:
+            total += whole * _PRODUCT_S * node.spec.flops(graph.call(i))
+        elif node.spec.family is not Family.SOURCE:
             each = _SPECIAL_S if node.spec.special else _ELEMENT_S
-            total += _CALL_S + each * sum(t.size for t in node.types)
-        else:
-            total += _CALL_S
+            total += each * sum(t.size for t in node.types) * node.spec.terms(graph.call(i))
     return total
 
 

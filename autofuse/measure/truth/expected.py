@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from autofuse.graph.reference import Runs, evaluate
+from autofuse.graph.reference import evaluate
 from autofuse.graph.types import Graph
 from autofuse.measure.check.compare import RunsOf
 from autofuse.measure.truth.build import LateTruthError
@@ -15,9 +15,6 @@ from autofuse.measure.truth.compiled import CompiledRuns
 from autofuse.measure.truth.cost import compile_s, numpy_s
 from autofuse.ops.spec import Family
 
-# Nanoseconds of NumPy for an operation, for one of a product, and for a call (measured on Zen 4:
-# 0.6 to 6, 0.2 to 0.6, 2,000 to 10,000).
-_EACH_NS, _PRODUCT_NS, _CALL_NS = 3.0, 0.4, 5000.0
 # By how much compiled loops are faster, at least. What cannot be compiled of them takes its time:
 # it may be so many times what was allowed, since to know is worth more than to be early.
 _FASTER, _PATIENT = 20.0, 5.0
@@ -39,9 +36,9 @@ def expected(
             return None
 
 
-def runs_of(graph: Graph) -> RunsOf:
-    """What runs `graph` with noise."""
-    return partial(CompiledRuns, worth_s=0.0) if _is_compiled(graph) else Runs
+def runs_of(limit_s: float) -> RunsOf:
+    """What runs a graph several times, with noise; it raises LateTruthError after `limit_s`."""
+    return partial(CompiledRuns, limit_s=limit_s)
 
 
 def _is_compiled(graph: Graph) -> bool:
@@ -54,19 +51,5 @@ def _is_compiled(graph: Graph) -> bool:
 def expected_s(graph: Graph) -> float:
     """Seconds that `expected` takes, about, compilers' as far as they count; of a loop whose end
     data decide all its iterations."""
-    found = _numpy_s(graph)
+    found = numpy_s(graph, whole=True)
     return max(found / _FASTER, compile_s(graph) / _PATIENT) if _is_compiled(graph) else found
-
-
-def _numpy_s(graph: Graph) -> float:
-    found = 0.0
-    for i, node in enumerate(graph.nodes):
-        attrs = dict(node.attrs)
-        body = attrs.get("body")
-        if isinstance(body, Graph):
-            found += int(attrs.get("trip", attrs.get("max_trips", 1))) * _numpy_s(body)
-            continue
-        each = _PRODUCT_NS if node.spec.family is Family.CONTRACTION else _EACH_NS
-        work = 0.0 if node.spec.family is Family.SOURCE else node.spec.flops(graph.call(i))
-        found += (_CALL_NS + each * work + _EACH_NS * sum(t.size for t in node.types)) / 1e9
-    return found

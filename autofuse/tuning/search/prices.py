@@ -21,7 +21,6 @@ from autofuse.tuning.search.cover import kernel_key
 from autofuse.tuning.search.profiling import NOISE, Kernels
 from autofuse.tuning.search.prospects import expectations
 
-
 # Of what kernels are off their expectations, beside what is known of their kind, the part of the
 # variance that all kernels of a graph have in common.
 SHARED = 0.25
