@@ -41,8 +41,9 @@ from autofuse.ops.control import is_counted
 
 Arrays = tuple[np.ndarray, ...]
 _LOG = logging.getLogger("autofuse.truth")
-# Runs of a reference, at least: one without noise and four with some, which take longer.
-RUNS = 5
+# By how much a reference takes longer than one run of NumPy's: it runs nine times, with noise but
+# for the first, which makes NumPy take two to three times as long.
+RUNS = 20
 # Iterations of a compiled loop that are compared with NumPy's, besides the last.
 _COMPARED = (0, 1)
 
