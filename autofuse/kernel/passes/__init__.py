@@ -33,6 +33,7 @@ from autofuse.kernel.passes.private_rows import private_rows
 from autofuse.kernel.passes.scratch_params import scratch_params
 from autofuse.kernel.passes.share_divisors import share_divisors
 from autofuse.kernel.passes.short_indices import short_indices
+from autofuse.kernel.passes.short_quotients import short_quotients
 from autofuse.kernel.passes.split_lanes import split_lanes
 from autofuse.kernel.passes.split_rows import split_rows
 from autofuse.kernel.passes.stage_panels import stage_panels
@@ -60,6 +61,7 @@ C_PASSES: tuple[Pass, ...] = (
     ask_ahead,
     block_folds,
     transposed_copies,
+    short_quotients,
 )
 CUDA_PASSES: tuple[Pass, ...] = (
     flatten_lanes,
@@ -136,6 +138,7 @@ __all__ = [
     "scratch_params",
     "share_divisors",
     "short_indices",
+    "short_quotients",
     "split_lanes",
     "split_rows",
     "stage_panels",
