@@ -169,12 +169,15 @@ def _built(planted: Sequence[Mutant], made: Program) -> list[Artifact | None]:
     """All in one library, or in halves where something does not compile; None for what does not."""
     flags = next(source.flags for source in made.sources if source.name != "entry")
     flags = tuple(_LEVEL if flag == "-O3" else flag for flag in flags)
+    texts = "\n".join(source.text for source in made.sources if source.head)
+    tasks = "\n".join(re.findall(r"^void t_k_\w+\(.*\)\n\{.*\}$", texts, re.M))
     kernels, sources = [C.prelude], []
     for number, mutant in enumerate(planted):
-        names = [*re.findall(r"^void (k_\w+)", mutant.kernels, re.M), made.entry]
+        own = f"{mutant.kernels}{tasks}\n"
+        names = [*re.findall(r"^void ((?:t_)?k_\w+)", own, re.M), made.entry]
         names.append(f"{made.entry}_profile")
         end = f"_m{number}"
-        kernels.append(renamed(mutant.kernels, names, end))
+        kernels.append(renamed(own, names, end))
         text = renamed(mutant.entry, names, end)
         sources.append(Source(f"entry{number}", text, ("-O0",)))
     whole = (Source("kernels", "\n".join(kernels), flags), *sources)

@@ -68,7 +68,7 @@ def with_task(text: str, name: str, params: int) -> str:
     plan. It stays a function of its own: what `restrict` says ends where a call is inlined."""
     arguments = ", ".join([*(f"p[{i}]" for i in range(params)), "first", "last"])
     task = f"{task_head(name)}\n{{ {name}({arguments}); }}"
-    return f"__attribute__((noinline)) {text}{task}\n"
+    return f"__attribute__((noinline))\n{text}{task}\n"
 
 
 def task_of(run: Run, calls: Callees, gemms: Mapping[Run, int]) -> Task:

@@ -33,7 +33,9 @@ def numpy_s(graph: Graph, whole: bool = False) -> float:
             total += whole * _PRODUCT_S * node.spec.flops(graph.call(i))
         elif node.spec.family is not Family.SOURCE:
             each = _SPECIAL_S if node.spec.special else _ELEMENT_S
-            total += each * sum(t.size for t in node.types) * node.spec.terms(graph.call(i))
+            total += each * sum(t.size for t in node.types)
+            if node.spec.family is not Family.ELEMENTWISE:
+                total += _ELEMENT_S * node.spec.flops(graph.call(i))
     return total
 
 
