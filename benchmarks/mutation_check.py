@@ -165,12 +165,17 @@ def _texts(subject: Subject) -> tuple[str, str, Program]:
     return "\n".join(bodies) + "\n", entry, made
 
 
+def _tasks(made: Program) -> str:
+    """The text that runs kernels, in which nothing is planted."""
+    texts = "\n".join(source.text for source in made.sources if source.head)
+    return "\n".join(re.findall(r"^void t_k_\w+\(.*\)\n\{.*\}$", texts, re.M))
+
+
 def _built(planted: Sequence[Mutant], made: Program) -> list[Artifact | None]:
     """All in one library, or in halves where something does not compile; None for what does not."""
     flags = next(source.flags for source in made.sources if source.name != "entry")
     flags = tuple(_LEVEL if flag == "-O3" else flag for flag in flags)
-    texts = "\n".join(source.text for source in made.sources if source.head)
-    tasks = "\n".join(re.findall(r"^void t_k_\w+\(.*\)\n\{.*\}$", texts, re.M))
+    tasks = _tasks(made)
     kernels, sources = [C.prelude], []
     for number, mutant in enumerate(planted):
         own = f"{mutant.kernels}{tasks}\n"

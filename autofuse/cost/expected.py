@@ -80,7 +80,9 @@ def expected_us(
     if group.body is not None or may_run_once(graph, group.nodes):
         return bound
     if MICRO.name not in dict(launch.settings):
-        price = _without_tiles(graph, group, launch)
+        # A GPU's library does all products of a batch in one call, a processor's each in its own.
+        call_us = CALL_US if calibration.alone is not None else 0.0
+        price = _without_tiles(graph, group, launch, call_us)
         return max(bound, min(map(price, _crews(calibration, launch))))
     peaks, workers = _workers(calibration, launch)
     found = ((form, tiles_of(graph, form)) for form in _forms(graph, group))
@@ -108,10 +110,12 @@ def _whole_products(graph: Graph, parts: Sequence[_Tiled], work: Work) -> Work:
 Pricing = Callable[[Calibration], float]
 
 
-def _without_tiles(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Pricing:
+def _without_tiles(
+    graph: Graph, group: FusionGroup, launch: LaunchConfig, call_us: float
+) -> Pricing:
     """What a kernel without tiles takes by the peaks of a crew: what it does is counted once."""
     by_loops = product_of(graph, group.nodes) is None
-    return _of_loops(graph, group, launch) if by_loops else _of_a_library(graph, group)
+    return _of_loops(graph, group, launch) if by_loops else _of_a_library(graph, group, call_us)
 
 
 def _of_loops(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Pricing:
@@ -132,9 +136,9 @@ def _of_loops(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Pricing
     return price
 
 
-def _of_a_library(graph: Graph, group: FusionGroup) -> Pricing:
-    """A call for each product, at the library's own speed, having copied both operands once where
-    that pays."""
+def _of_a_library(graph: Graph, group: FusionGroup, call_us: float) -> Pricing:
+    """A call, at the library's own speed, having copied both operands once where that pays; each
+    product takes `call_us` besides."""
     product = product_of(graph, group.nodes)
     calls = 0 if product is None else product.form.products
     work = least_work(graph, group.nodes, group.outputs)
@@ -145,7 +149,7 @@ def _of_a_library(graph: Graph, group: FusionGroup) -> Pricing:
     def price(peaks: Calibration) -> float:
         crew = peaks.contraction / (peaks.alone or peaks).contraction
         busy = _rated_us(work.products, peaks.library, peaks.contraction)
-        busy += calls * CALL_US / crew
+        busy += calls * call_us / crew
         return _start_us(peaks) + max(busy, peaks.move_us(work.nbytes)) + _copied_us(peaks, copied)
 
     return price
