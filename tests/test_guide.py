@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+import torch
 
 import autofuse
 from autofuse.zoo import zoo_graph
 from tests.support.cli_tools import call
+from tests.support.onnx_models import perceptron
 
 ROOT = Path(__file__).parent.parent
 # What is long for readers is short for a test.
@@ -55,13 +58,11 @@ def test_what_is_shown_of_python_runs(page: str) -> None:
 
 
 def test_what_is_shown_of_jax_runs() -> None:
-    pytest.importorskip("jax")
     q = np.ones((4, 8), np.float32)
     assert np.allclose(run("docs/guide/jax.md", {})["attend"](q, q, q), 1.0, atol=1e-5)
 
 
 def test_what_is_shown_of_pytorch_runs() -> None:
-    torch = pytest.importorskip("torch")
     model = torch.nn.Linear(4, 3)
     x = torch.ones(2, 4)
     fast = run("docs/guide/pytorch.md", {"model": model})["fast"]
@@ -69,9 +70,6 @@ def test_what_is_shown_of_pytorch_runs() -> None:
 
 
 def test_what_is_shown_of_onnx_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    onnx = pytest.importorskip("onnx")
-    from tests.support.onnx_models import perceptron
-
     onnx.save(perceptron(), "model.onnx")
     monkeypatch.setattr(autofuse, "tune", partial(autofuse.tune, budget_s=1))
     found = run("docs/guide/onnx.md", {"x": np.ones((8, 12), np.float32)})
