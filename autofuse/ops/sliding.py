@@ -54,6 +54,11 @@ class Sliding:
         return self == Sliding(self.extent)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether there is one window, which holds each element once."""
+        return self.count == 1 and self == Sliding(self.extent, self.extent, self.stride)
+
+    @property
     def overlaps(self) -> bool:
         """Whether an element may be in several windows."""
         return self.size > 1 and self.stride < self.reach
@@ -128,6 +133,19 @@ def census(axis: Sliding) -> Census:
         used=int(np.count_nonzero(by_tap)),
         busiest=int(by_tap.max(initial=0)),
     )
+
+
+def trimmed(axis: Sliding) -> Sliding:
+    """The same windows without the taps at either side at which all of them are beyond the ends."""
+    if axis.count == 0:
+        return axis
+    moved = (axis.count - 1) * axis.stride + 1
+    taps = _meeting(-axis.low, axis.window_dilation, axis.size, moved, axis.spread)
+    if len(taps) in (0, axis.size):
+        return axis
+    low = axis.low - taps.start * axis.window_dilation
+    high = axis.high - (axis.size - taps.stop) * axis.window_dilation
+    return replace(axis, size=len(taps), low=low, high=high)
 
 
 def _meeting(first: int, step: int, count: int, reach: int, spread: int) -> range:

@@ -27,6 +27,7 @@ from autofuse.simplify import (
     stacks,
     updates,
     whiles,
+    windows,
 )
 from autofuse.simplify.agreement import Forms, forms_of, normal_form
 from autofuse.simplify.driver import Rewrite, Simplified, simplify
@@ -68,4 +69,5 @@ __all__ = [
     "stacks",
     "updates",
     "whiles",
+    "windows",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autofuse.ops.convolution import conv_attrs
+from autofuse.ops.window_reduction import window_attrs
 from tests.support.simplify_cases import Case, F
 from tests.support.simplify_layout_cases import FIRST, LAST
 
@@ -62,6 +63,16 @@ MOVES = [
              w.conv(w.transpose(x, perm=LAST), w.transpose(k, perm=(2, 3, 1, 0)),
                     **conv_attrs(2, stride=(2, 1), **CHANNELS_LAST)),
              perm=FIRST), close=True),
+    # Windows.
+    Case("window-trimmed", "f32[2,5]",
+         lambda w, x: w.reduce_window_max(
+             x, **window_attrs((1, 9), low=(0, 8), high=(0, 0))),
+         lambda w, x: w.reduce_window_max(
+             x, **window_attrs((1, 5), low=(0, 4), high=(0, 0)))),
+    Case("window-of-all", "f32[2,7,5]",
+         lambda w, x: w.reduce_window_sum(
+             x, **window_attrs((1, 16, 16), stride=(1, 16, 16), high=(0, 9, 11))),
+         lambda w, x: w.reshape(w.reduce_sum(x, axes=(1, 2)), shape=(2, 1, 1)), close=True),
     # Cuts.
     Case("lean-slice", "f32[10]", lambda w, x: w.cut(x, 0, 1, 9, 3),
          lambda w, x: w.cut(x, 0, 1, 8, 3)),
