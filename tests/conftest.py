@@ -17,7 +17,7 @@ from autofuse.devices import DeviceKind
 from autofuse.kernel.ir.types import Kernel
 from autofuse.kernel.passes import OBSERVERS, verify
 from autofuse.tuning.job import finals
-from tests.support import seeds
+from tests.support import drawing, seeds
 from tests.support.databases import databases, postgres, sqlite_store, sqlite_template, store
 
 # Fixtures for all tests.
@@ -49,9 +49,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(seeds.said())
 
 
+@pytest.hookimpl(tryfirst=True)  # marks of ours are there when marks are asked for
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests marked `gpu` are deselected, not skipped: without a GPU there is no gap to see to."""
     seeds.seed_property_tests(items)
+    drawing.leave_the_rest(items)
     marked = [item for item in items if item.get_closest_marker("gpu") is not None]
     if marked and driver.why_not() is not None:
         config.hook.pytest_deselected(items=marked)

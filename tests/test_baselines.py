@@ -34,6 +34,7 @@ def thousand_nodes() -> Graph:
     return canonical(random_graph(1, 1000))
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("name", BASELINES)
 def test_plans_of_random_graphs_are_valid(name: str) -> None:
     check_plans_of_random_graphs(BASELINES[name])

@@ -21,6 +21,7 @@ from benchmarks import run, table
 from benchmarks.workloads import HEADLINE, NAMES, bench_workload, chosen
 
 
+@pytest.mark.wide(20)
 @pytest.mark.parametrize("name", list(ZOO))
 @pytest.mark.parametrize("programs", [programs_numpy, programs_jax])
 def test_peer_programs_compute_the_workload(name, programs):

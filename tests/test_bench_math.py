@@ -11,6 +11,7 @@ from benchmarks import math_price
 from benchmarks.math_price import Row, bench_math, math_row
 
 
+@pytest.mark.slow
 def test_both_plans_are_timed(tmp_path: Path) -> None:
     row = math_row("softmax", "small", 2.0, 0.2, str(tmp_path / "t.db"))
     assert set(row["us"]) == {"default", "relaxed"} and min(row["us"].values()) > 0

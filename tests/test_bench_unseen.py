@@ -59,6 +59,7 @@ def _here(program: Program, asked: Asked) -> Mapping[str, Any]:
     return json.loads(json.dumps(answer(program, asked)))
 
 
+@pytest.mark.slow
 def test_two_programs_of_our_own_get_whole_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

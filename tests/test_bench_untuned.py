@@ -59,6 +59,7 @@ def test_what_an_output_has_is_not_done_again(
         bench_untuned([], 0.0, None, output)
 
 
+@pytest.mark.slow
 def test_a_workload_is_tuned_and_compared(tmp_path: Path) -> None:
     db = str(tmp_path / "tuning.db")
     found = bench_untuned([("softmax", "small")], 3.0, db)

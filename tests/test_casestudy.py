@@ -75,6 +75,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Data:
         )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_rung_has_every_column(study: Data) -> None:
     assert set(study["rungs"]) == {LADDER[0], LADDER[3], POLICY, TRAINING}
     for row in (*study["rungs"].values(), study["drawing"]):

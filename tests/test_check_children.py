@@ -57,6 +57,7 @@ def test_tests_that_take_times_are_alone() -> None:
     assert files == {part for part in (*alone, *together) if part.startswith("tests/")}
 
 
+@pytest.mark.slow
 def test_the_gpu_tests_are_found_and_deselected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +74,7 @@ def test_the_gpu_tests_are_found_and_deselected(
     assert [path.name for path in tmp_path.iterdir()] == ["tests.log"]
 
 
+@pytest.mark.slow
 def test_tests_that_passed_before_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ def test_every_convolution_is_right_under_every_setting(
     assert error(one_of(case), launch_of(**chosen)) < 2e-5
 
 
+@pytest.mark.wide(13)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("terms", "lines"), [(0, True), (8, False), (32, True)])
 def test_every_kind_is_right_where_it_lies(kind: str, terms: int, lines: bool) -> None:

@@ -63,6 +63,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.wide(8)
 @pytest.mark.parametrize("kind", [BULK, PIECES])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_are_caught(fault: str, kind: str) -> None:

@@ -91,6 +91,7 @@ def check_silent(sources: list[Source], arch: str, known: Known) -> None:
         assert [log for log in logs if log] == []
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("name", ZOO)
 def test_every_baseline_compiles_for_every_generation(name: str, known: Known) -> None:
     graph = small(name)
@@ -102,6 +103,7 @@ def test_every_baseline_compiles_for_every_generation(name: str, known: Known) -
     check_silent(sources[2::4], "sm_100", known)
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("name", ZOO)
 def test_candidates_drawn_from_the_space_compile(name: str, known: Known) -> None:
     graph, draw = small(name), random.Random(f"{name}{SEED or ''}")

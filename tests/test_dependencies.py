@@ -106,6 +106,7 @@ def random_program(seed: int) -> CudaProgram:
     return cuda_program(case.graph, case.candidate)
 
 
+@pytest.mark.wide(14)
 @pytest.mark.parametrize("seed", seeds(40))
 def test_no_two_launches_of_a_random_plan_race(seed: int) -> None:
     program, driver = random_program(seed), FakeDriver()

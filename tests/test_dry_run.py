@@ -42,6 +42,7 @@ def doubled() -> Graph:
     return canonical(b.build([b.add("add", x, x)]))
 
 
+@pytest.mark.slow
 def test_every_step_on_the_emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the form for CI: one small workload, and a search of few kernels."""
     measured = [0]

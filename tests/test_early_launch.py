@@ -64,6 +64,7 @@ def test_machine_code_waits_before_it_touches_memory(way: str) -> None:
     assert found.index(ACQBULK) < found.index(PREEXIT) < first
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "stages"])
 def test_no_load_takes_memory_for_constant_while_others_write_it(way: str) -> None:
     """Else it might be served from before the wait: PTX wants what ld.global.nc reads to be left

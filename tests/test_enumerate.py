@@ -218,6 +218,7 @@ def test_loops_are_offered_whole_and_reissued():
     assert whole < again
 
 
+@pytest.mark.wide(14)
 @pytest.mark.parametrize("name", sorted(ZOO))
 def test_the_zoo_is_feasible(name):
     graph = canonical(zoo_graph(name, "small"))

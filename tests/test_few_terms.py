@@ -33,6 +33,7 @@ def pairs(few: int, name: str) -> Graph:
     return canonical(autofuse.trace(fn, autofuse.spec((40, few)), autofuse.spec(40)))
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("name", REDUCED)
 @pytest.mark.parametrize("few", [2, 4, 5])
 def test_sums_of_pairs(few: int, name: str) -> None:

@@ -191,6 +191,7 @@ def test_what_groups_cannot_share_is_refused() -> None:
 # --- what is offered ------------------------------------------------------------------------------
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("name", ["attention", "causal", "log-sum-exp", "grouped"])
 @pytest.mark.parametrize("depth", [64, 128])
 @pytest.mark.parametrize("turns", [False, True])

@@ -165,6 +165,7 @@ def test_masks_and_exponents_that_are_no_numbers_of_their_own_stay_what_they_are
         assert "af_exp2_f32(v" not in body(in_registers(name, (40, 72, 32, 32), dtype, mma=mma))
 
 
+@pytest.mark.wide(5)
 @pytest.mark.parametrize(
     ("device", "arch"), [("A100", "sm_80"), ("H100", "sm_90a"), ("B200", "sm_100")]
 )

@@ -148,6 +148,7 @@ RANDOM: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.wide(10)
 @pytest.mark.parametrize("name", RANDOM)
 @pytest.mark.parametrize("partitionable", [True, False])
 def test_random_numbers_are_bit_equal(name: str, partitionable: bool) -> None:

@@ -190,6 +190,7 @@ def arrays(tensors: Any) -> list[np.ndarray]:
     return [t.detach().numpy() for t in tensors]
 
 
+@pytest.mark.wide(28)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_compute_what_torch_does(name: str) -> None:
     program, tensors = PROGRAMS[name]

@@ -28,6 +28,7 @@ from benchmarks.gpu_smoke import built_case
 WANTED = (np.array([3.0, 4.0]),)
 
 
+@pytest.mark.slow
 def test_a_headline_on_the_emulator_from_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

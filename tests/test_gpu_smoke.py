@@ -34,6 +34,7 @@ def tried(kind: Any, case: SmokeCase) -> dict[str, Any]:
     return run_case(kind, case, lambda: built_case(kind, case))
 
 
+@pytest.mark.slow
 def test_every_program_has_its_default_first_and_every_setting_is_another_launch() -> None:
     found = cases()
     names = [one.name for one in found]
@@ -188,6 +189,7 @@ def test_where_many_classes_fail_no_other_step_is_begun(
     assert found["steps"]["smoke"]["stop"] and found["steps"]["facts"]["state"] == "not begun"
 
 
+@pytest.mark.slow
 def test_classes_on_the_emulator_from_end_to_end(tmp_path: Path) -> None:
     """In the form for CI: defaults of two programs, and what differs from them."""
     options = CheckOptions(

@@ -31,6 +31,7 @@ def test_it_compiles_without_a_word_or_a_spill(arch: str) -> None:
         assert cubin and complaints(log) == "" and facts.spilled == 0
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("envs", [64, 37])
 @pytest.mark.parametrize("unroll", [1, 10, 0])
 def test_it_computes_the_roll_out(envs: int, unroll: int) -> None:

@@ -85,6 +85,7 @@ USES: dict[str, tuple[Callable[..., Any], Use]] = {
 }  # fmt: skip
 
 
+@pytest.mark.wide(6)
 @pytest.mark.filterwarnings("error:.*left to jax")
 @pytest.mark.parametrize("name", USES)
 def test_plans_serve(name: str) -> None:

@@ -51,6 +51,7 @@ def parties(name: str) -> list[set[str]]:
     return sorted(found.values(), key=lambda each: (-len(each), min(each)))
 
 
+@pytest.mark.wide(18)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_has_one_digest(name: str) -> None:

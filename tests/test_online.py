@@ -75,6 +75,7 @@ def analysed(graph: Graph) -> Online | None:
     return online_of(graph, forms[0], tiles)
 
 
+@pytest.mark.wide(7)
 @pytest.mark.parametrize("name", RELATIVES)
 @settings(max_examples=1, deadline=None)
 @given(chosen=SETTINGS)

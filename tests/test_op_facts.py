@@ -127,6 +127,7 @@ def twin(request: pytest.FixtureRequest) -> Iterator[tuple[OpSpec, str]]:
     del table.KNOWN[other.name]
 
 
+@pytest.mark.wide(34)
 @pytest.mark.parametrize("twin", ROWS, indirect=True, ids=[spec.name for spec in ROWS])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_an_op_under_another_name_is_the_same_op(twin: tuple[OpSpec, str]) -> None:

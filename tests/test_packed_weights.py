@@ -40,6 +40,7 @@ from tests.support.weighted import (
 # Right results
 
 
+@pytest.mark.wide(10)
 @pytest.mark.parametrize("name", PROGRAMS)
 @settings(max_examples=1, deadline=None)
 @given(chosen=SETTINGS)

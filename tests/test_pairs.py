@@ -91,6 +91,7 @@ def test_halves_that_lie_along_terms_are_made_wide_from_copies(
     assert check(run(graph, inputs, launch), reference_of(graph, inputs)).ok
 
 
+@pytest.mark.wide(10)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_program_is_right(name: str) -> None:
     graph = program(name, "bf16")

@@ -128,6 +128,7 @@ def texts_differ(dialect: str, row: LaunchParameter[int], name: str) -> bool:
     return any(text(dialect, name, one) != text(dialect, name, first) for one in others)
 
 
+@pytest.mark.wide(20)
 @pytest.mark.parametrize(("dialect", "row"), ROWS, ids=[f"{d}-{r.name}" for d, r in ROWS])
 def test_what_changes_the_text_is_said_truly(dialect: str, row: LaunchParameter[int]) -> None:
     likely = sorted(GRAPHS, key=lambda name: row.name not in SHOWS.get(name, "").split())

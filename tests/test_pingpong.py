@@ -54,6 +54,7 @@ SETTINGS: tuple[dict[str, Setting], ...] = (
 )
 
 
+@pytest.mark.slow
 def test_products_of_groups_that_take_turns_are_right() -> None:
     # Every layout, and every type: which of a pair does not matter to who takes turns.
     kernels = [in_turns(name, dtype) for name, dtype in zip(LAYOUTS, cycle(("bf16", "f16")))]
@@ -107,6 +108,7 @@ def test_many_drawn_products_of_groups_that_take_turns_are_right() -> None:
     check_all(list(seeds(60)))
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize(
     ("name", "settings"),
     [

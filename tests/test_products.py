@@ -105,6 +105,7 @@ def folding(count: int, dtype: str) -> list[tuple[int, Graph]]:
     return [(s, g) for s, g in made if folded_moves(g, dot_of(g))][:count]
 
 
+@pytest.mark.wide(3)
 @pytest.mark.parametrize("impl", ["blas", "loops"])
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16"])
 def test_products_with_moves_on_the_cpu(dtype: str, impl: str) -> None:
@@ -117,6 +118,7 @@ def test_products_with_moves_on_the_cpu(dtype: str, impl: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
 def test_products_with_moves_by_cublas(dtype: str) -> None:
     """The emulated device multiplies as a program says; cuBLAS is told the same."""

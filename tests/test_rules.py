@@ -179,3 +179,32 @@ def test_what_serves_alone_is_planned_first(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(rule_plans, "baseline_candidate", noted)
     ruled(RulesJob(1e4))
     assert planned[0] == DEFAULT_PLAN and sorted(planned) == sorted(BASELINES)
+
+
+def test_what_was_measured_before_comes_first_and_prices_the_others() -> None:
+    class Remembering(RulesJob):
+        def known(self, candidate: Candidate) -> Measurement | None:
+            return self.stored.get(candidate.digest)
+
+        def show(self, phase: str) -> None:
+            shown.append(phase)
+
+    shown: list[str] = []
+    job = Remembering(1e4)
+    served, _ = baseline_candidate(GRAPH, DEFAULT_PLAN, RulesJob.space)
+    job.stored[served.digest] = job.measure(served)
+    ruled(job)
+    run = [phase for phase in shown if not phase.startswith("planning")]
+    assert run[0] == f"baseline {DEFAULT_PLAN}"
+    assert DEFAULT_PLAN not in job.measured and len(job.profiled) == len(job.measured) + 1
+
+
+def test_a_plan_is_no_faster_for_having_the_kernels_of_the_fastest() -> None:
+    job = RulesJob(1e4)
+    one, _ = baseline_candidate(GRAPH, "unfused", job.space)
+    prices = Prices(job, [one.plan], NOMINAL)
+    took_us = prices.of(one).us
+    assert prices.learn(one, took_us) and len(job.profiled) == 1
+    price = prices.of(one)  # noise of kernels that both have is no gain
+    assert price.unknown == 0 and price.least_us == pytest.approx(min(took_us, price.us))
+    assert prices.learn(one, took_us) and len(job.profiled) == 1  # all of it is known

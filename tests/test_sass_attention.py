@@ -25,6 +25,7 @@ def test_the_busiest_unit_follows_from_counts() -> None:
     })  # fmt: skip
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("columns", [0, 32])
 def test_the_products_of_a_block_of_keys_are_all_found(columns: int) -> None:
     row = attention_row(TARGETS["A100"], AttentionSize(16, 4096, 128, True), columns)
@@ -63,6 +64,7 @@ def test_the_busiest_unit_of_warpgroups_follows_from_counts() -> None:
     })  # fmt: skip
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_on_hopper_is_predicted_at_least_as_fast_as_a_published_kernel(
     causal: bool,
@@ -76,6 +78,7 @@ def test_attention_on_hopper_is_predicted_at_least_as_fast_as_a_published_kernel
     assert 0 < row["rung"]["predicted_share"] <= row["predicted_share"] <= 1
 
 
+@pytest.mark.wide(1)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("depth", [64, 128])
 def test_attention_on_hopper_has_more_bytes_on_their_way_than_a_published_kernel(

@@ -31,6 +31,7 @@ def text_named(name: str) -> Text:
     return text_of(unit_for(NAMED[name], H100)[0])
 
 
+@pytest.mark.wide(2)
 @pytest.mark.parametrize("name", SHORT)
 def test_default_kernels_on_tensor_cores_are_free_of_findings(name: str) -> None:
     assert compiled(text_named(name), H100) == []

@@ -41,6 +41,7 @@ WORKLOADS = (*MEMORY_BOUND, "adam_16", "attention", "cartpole_norng")
 FIRM = ("groups", "threads", "spilled_bytes", "wide_loads", "wide_stores", "barriers", "calls")
 
 
+@pytest.mark.slow
 def test_machine_code_is_the_golden_one(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     # In a process and with a cache of its own: what NVRTC makes of a text depends on what it
     # compiled before.

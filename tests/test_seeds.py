@@ -31,7 +31,7 @@ def run(folder: Path, *arguments: str, **variables: str) -> list[str]:
     """The lines in which a run of the cases above says what it drew, and how to repeat it."""
     (folder / "conftest.py").write_text((HERE / "conftest.py").read_text())
     (folder / "test_cases.py").write_text(CASES)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers = gpu\n")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = gpu\n slow\n wide(count)\n")
     kept = {k: v for k, v in os.environ.items() if k not in (VARIABLE, FUZZ_VARIABLE)}
     path = str(HERE.parent)
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *arguments]
@@ -54,6 +54,7 @@ def test_by_default_every_run_tries_the_same(tmp_path: Path) -> None:
     assert run(tmp_path) == first
 
 
+@pytest.mark.slow
 def test_exploring_draws_anew_and_says_how_to_repeat_it(tmp_path: Path) -> None:
     first = run(tmp_path, "--explore")
     assert first[-1].startswith("exploring: repeat it with pytest --explore ")

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 TREES, SHARE = 60, 0.005
 
 
+@pytest.mark.wide(24)
 @pytest.mark.parametrize("name", list(dict.fromkeys(case.rule for case in EVERY)))
 def test_a_rule_alone_holds_in_all_dtypes(name: str) -> None:
     (seed,) = seeds(1)

@@ -62,6 +62,7 @@ def test_planners_are_judged_where_there_is_enough_to_see(
     assert len(said) == len(words) and all(w in s for w, s in zip(words, said, strict=True))
 
 
+@pytest.mark.slow
 def test_planners_share_a_simulated_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Among so few candidates nothing is told of shares."""
     monkeypatch.setattr(planners, "ENOUGH", 3)
@@ -70,6 +71,7 @@ def test_planners_share_a_simulated_device(tmp_path: Path, monkeypatch: pytest.M
     assert not [said for said in found.problems if "ended with" in said or "lost" in said]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "words"),
     [

@@ -73,6 +73,7 @@ def drawn(op: str, shapes: list[Shape]) -> list[np.ndarray]:
     return [a, *(RNG.standard_normal(s) for s in shapes[1:])]
 
 
+@pytest.mark.wide(6)
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
 @pytest.mark.parametrize("op", KINDS)
 def test_lapack_is_the_reference(op: str, dtype: DType) -> None:
@@ -242,6 +243,7 @@ def _again(u: Any, s: Any, vt: Any) -> Any:
 CASES = _cases()
 
 
+@pytest.mark.wide(4)
 @pytest.mark.parametrize("name", CASES)
 def test_jax_programs(name: str) -> None:
     fn, args = CASES[name]

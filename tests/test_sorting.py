@@ -51,6 +51,7 @@ def computed(graph: Graph, merge: str, *inputs: np.ndarray) -> tuple[np.ndarray,
     return tuple(compiled(*inputs))
 
 
+@pytest.mark.wide(5)
 @pytest.mark.parametrize(("merge", "descending"), [("runs", False), ("ranks", True)])
 @pytest.mark.parametrize("dtype", [*sampled(NUMBERS), DType.U64], ids=str)
 def test_order_of_few_different_values(dtype: DType, descending: bool, merge: str) -> None:

@@ -49,6 +49,7 @@ def boxed(name: str, dtype: str = "bf16", sizes: tuple[int, int, int] = USUAL_SI
     return grouped(name, dtype, sizes, **{"maps": True, **settings})
 
 
+@pytest.mark.slow
 def test_operands_in_boxes_are_right() -> None:
     """Also where rows, columns and terms are left over, which the hardware fills with zeros."""
     kernels = [boxed(name, dtype) for name in BOTH for dtype in ("bf16", "f16")]

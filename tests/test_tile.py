@@ -40,6 +40,7 @@ from tests.support.tile_programs import PROGRAMS, layer_norm, program, whole
 TOLERANCE = {"f32": 2e-5, "f64": 1e-12, "f16": 2e-3, "bf16": 2e-2}
 
 
+@pytest.mark.wide(8)
 @pytest.mark.parametrize("name", PROGRAMS)
 @settings(max_examples=1, deadline=None)
 @given(chosen=SETTINGS)
@@ -49,6 +50,7 @@ def test_every_program_is_right_under_every_setting(
     assert error(program(name), launch_of(**chosen)) < TOLERANCE["f32"]
 
 
+@pytest.mark.wide(6)
 @pytest.mark.parametrize("dtype", ["f64", "f16", "bf16"])
 @pytest.mark.parametrize("name", ["epilogue", "attention", "convolution", "two_layers"])
 def test_every_type_is_right(name: str, dtype: str) -> None:
@@ -108,6 +110,7 @@ def test_transposed_operands_of_any_size_are_right(
     assert error(graph, launch_of(**chosen)) < TOLERANCE[dtype]
 
 
+@pytest.mark.wide(5)
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 @pytest.mark.parametrize("terms", [3, 16, 37])
 @pytest.mark.parametrize("micro", ["4x6", "1x8"])
@@ -161,6 +164,7 @@ def test_narrow_panels_stay_within_rows_of_sums(columns: int, dtype: str) -> Non
     assert error(graph, launch_of(micro="4x24", term_block=32)) < TOLERANCE[dtype]
 
 
+@pytest.mark.wide(8)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_default_of_every_program_is_right(name: str) -> None:
     """Compiled as users get it."""

@@ -41,6 +41,7 @@ PROGRAMS: dict[str, Program] = {
 }
 
 
+@pytest.mark.wide(6)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("settings", [{}, {"walk": True, "pack": False}, {"prepack": True}])
 def test_results_are_written_in_any_order_of_axes(name: str, settings: dict[str, Any]) -> None:

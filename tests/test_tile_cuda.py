@@ -143,6 +143,7 @@ def some(at: int) -> list[dict[str, Setting]]:
     return [SETTINGS[(at + k) % len(SETTINGS)] for k in (0, 1, 3)]
 
 
+@pytest.mark.wide(6)
 @pytest.mark.parametrize(
     ("name", "chosen"),
     [
@@ -158,6 +159,7 @@ def test_programs_are_right_under_settings(name: str, chosen: list[dict[str, Set
         check(library, one)
 
 
+@pytest.mark.wide(6)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_one_block_that_strides_over_all_tiles_overtakes_nobody(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -50,6 +50,7 @@ def aliases(results: list[Any], arguments: list[Any]) -> list[tuple[int, int]]:
     return [(i, memory.index(place)) for i, place in enumerate(memory)]
 
 
+@pytest.mark.wide(20)
 @pytest.mark.parametrize("name", CASES)
 def test_compiled_as_eager(name: str) -> None:
     function, calls = CASES[name]

@@ -81,7 +81,7 @@ def test_each_strategy_uses_the_space_up_and_repeats_nothing(
 
 def test_what_one_strategy_measured_answers_another(toy: None, tmp_path: Path) -> None:
     db = tmp_path / "t.db"
-    first = tune_toy(db, stop=after(12))
+    first = tune_toy(db, stop=after(16))
     assert first.interrupted and 4 <= first.measured < 15
     second = tune_toy(db, "optuna", seed=5)
     assert not second.interrupted

@@ -25,7 +25,7 @@ from autofuse.records import Blame, Failure, FailureKind, Measurement, Timing
 from autofuse.tuning import best_plan
 from autofuse.tuning.budget import Budget
 from autofuse.tuning.evaluate import Evaluator
-from autofuse.tuning.job import finals, incumbent
+from autofuse.tuning.job import finals, incumbent, rules
 from autofuse.tuning.job.finals import FinalDecision
 from autofuse.tuning.job.heartbeat import Heartbeat
 from autofuse.tuning.plans import baseline_candidate, baseline_plan
@@ -314,7 +314,9 @@ def test_a_best_plan_over_the_memory_stays_what_is_served(toy: None, tmp_path: P
 def test_baselines_that_the_budget_has_no_time_for_are_named(
     toy: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first baseline that works uses their share up, by the budget's own clock."""
+    """What is served untuned is a baseline too; nothing is left to others, by the budget's own
+    clock."""
+    monkeypatch.setattr(rules, "BASELINE_SHARE", 0.0)
     elapsed = [0.0]
     monkeypatch.setattr(Budget, "elapsed_s", property(lambda self: elapsed[0]))
     evaluate = Evaluator.__call__

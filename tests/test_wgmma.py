@@ -90,6 +90,7 @@ TAILS: tuple[dict[str, Setting], ...] = (
 )
 
 
+@pytest.mark.slow
 def test_tiles_of_the_last_wave_are_summed_in_parts() -> None:
     """The same bits whatever the order of blocks, also where rows and columns are left over."""
     shape: dict[str, Setting] = {"micro": "128x64", "row_block": 128, "column_block": 64}

@@ -28,6 +28,7 @@ from autofuse.tuning.job.rule_plans import RulePlans
 from autofuse.tuning.options import ALL, FAST
 from autofuse.tuning.problem import count_groups
 from autofuse.tuning.result import Predicted
+from autofuse.tuning.search.allocation import WORTH
 from autofuse.tuning.search.prices import Prices
 
 
@@ -129,7 +130,7 @@ class _Runs:
             n: within(is_over, partial(plan_bound_us, job.graph, c.plan, peaks)) or math.inf
             for n, c in candidates.items()
         }
-        self.order = deque(sorted(candidates, key=lambda n: bounds[n]))
+        self.order = deque(sorted(candidates, key=lambda n: (self._is_new(n), bounds[n])))
         self.late: list[str] = []  # what there was no time to run
         self._turned = False
         self._cut_short: set[str] = set()
@@ -199,21 +200,28 @@ class _Runs:
 
     def _wants_more(self) -> bool:
         """Whether kernels are worth timing: of plans that are not known some are left."""
-        left = (n for n in self.order if self.job.known(self.candidates[n]) is None)
+        left = filter(self._is_new, self.order)
         others = any(self.candidates[n].digest not in self._cut_short for n in left)
         return self.prices is not None and others and self.job.budget.elapsed_s < self.until_s
 
     def _none_can_win(self) -> bool:
-        """Whether no plan that is left can be the fastest; of those that can the one that is likely
-        to take least is next, so that what time runs out for is what is likely to be slow."""
+        """Whether no plan that is left can be the fastest, and that by anything to speak of. Next
+        are plans that were measured before, whose kernels say most of the others; then, of those
+        that can win, the one that is likely to take least, so that what time runs out for is what
+        is likely to be slow."""
         if self.prices is None:
             return False
         price = {n: self.prices.of(self.candidates[n]) for n in self.order}
-        fastest = min(map(_us, self.found.values()), default=math.inf)
+        wins_us = (1 - WORTH) * min(map(_us, self.found.values()), default=math.inf)
+        lost = {n: self._is_new(n) and price[n].least_us > wins_us for n in self.order}
         self.order = deque(
-            sorted(self.order, key=lambda n: (price[n].least_us > fastest, price[n].us))
+            sorted(self.order, key=lambda n: (self._is_new(n), lost[n], price[n].us))
         )
-        return price[self.order[0]].least_us > fastest
+        return lost[self.order[0]]
+
+    def _is_new(self, name: str) -> bool:
+        """Whether nothing is known of a plan as a whole."""
+        return self.job.known(self.candidates[name]) is None
 
 
 def _until_s(job: Job, found: dict[str, Measurement], until_s: float, others: bool) -> float | None:

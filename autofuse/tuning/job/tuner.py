@@ -37,7 +37,6 @@ from autofuse.tuning.job.rule_plans import RulePlans
 from autofuse.tuning.job.rules import Ruled, RulesAsked, measure_rules
 from autofuse.tuning.job.unmeasured import unmeasured
 from autofuse.tuning.options import COLD, TuneKeywords, TuneOptions
-from autofuse.tuning.plans import EXPECTED
 from autofuse.tuning.result import (
     BY_REFERENCE,
     SAMPLED,
@@ -227,7 +226,7 @@ def _bound_us(job: Job) -> float | None:
 
 def _measure_untuned(job: Job, planned: RulePlans) -> None:
     """What was served before there was anything to know, so that tuning never makes it slower. It
-    comes first: rules that cannot use a budget of a few seconds would leave nothing for it. It gets
+    comes first, be it a rule's plan: others that take long would leave nothing for it. It gets
     some seconds even where the reference took all of the budget, as the first baseline does: that
     one would be served alone. While it is compiled the rules plan."""
     if job.is_over():
@@ -237,10 +236,10 @@ def _measure_untuned(job: Job, planned: RulePlans) -> None:
         job.budget.impatience(job.budget.elapsed_s + planned_s),
         lambda: kept_untuned(job.graph, job.kind, job.peaks.before, job.space),
     )
-    if found is not None and job.fits(found.plan):
-        job.at_hand.append(found)
-    wanted = job.at_hand and job.at_hand[0].origin == EXPECTED and not job.is_over()
-    if found is not None and wanted and job.known(found) is None:
+    if found is None or not job.fits(found.plan):
+        return
+    job.at_hand.append(found)
+    if not job.is_over() and job.known(found) is None:
         job.evaluator.ahead([found])
         if job.evaluator.is_ahead:
             planned.plan(lambda: not job.evaluator.is_ahead)

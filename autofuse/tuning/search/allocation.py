@@ -12,7 +12,7 @@ take, with a spread that starts wide and narrows; the expected improvement follo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -22,6 +22,9 @@ from autofuse.tuning.search.launches import KernelTimes
 # Before anything is known, times over bounds spread by this much (standard deviation of the
 # logarithm), which counts as much as so many measured kernels.
 PRIOR_SPREAD, PRIOR_WEIGHT = 0.2, 4
+# Of what kernels are off their expectations, beside what is known of their kind, the part of the
+# variance that all kernels of a graph have in common.
+SHARED = 0.25
 # As many kernels of a kind as the mean of all kernels counts for in the mean of the kind.
 KIND_WEIGHT = 2
 # What a first new round of launch configurations gains on average, as a fraction of the plan.
@@ -80,6 +83,12 @@ def bias_of(seen: Iterable[tuple[object, float, float]]) -> ModelBias:
 # --- expected improvements --------------------------------------------------------------------
 
 
+def deviation(each: Sequence[float]) -> float:
+    """The standard deviation of a sum, of whose terms each has so much, SHARED of its square in
+    common with the others (what one graph's kernels are off together)."""
+    return math.sqrt(SHARED * sum(each) ** 2 + (1 - SHARED) * sum(us * us for us in each))
+
+
 def expected_improvement_us(
     incumbent_us: float, measured_us: float, others: Iterable[tuple[object, float]], bias: ModelBias
 ) -> float:
@@ -87,7 +96,7 @@ def expected_improvement_us(
     `measured_us` and whose others are of these (kind, bound) (Mockus 1978); 0 with no kernel to
     measure."""
     middle = [bias.time_us(kind, bound) for kind, bound in others]
-    sigma = bias.spread * sum(middle)
+    sigma = bias.spread * deviation(middle)
     if sigma <= 0:
         return 0.0
     mean = measured_us + sum(middle) * math.exp(bias.spread**2 / 2)

@@ -85,9 +85,9 @@ class ExactSearch:
             fused = FusionSpace(self.graph).choose(first_option, enumerating.is_over)
         self.fused = fused
         bench.ahead(measured_first(bench, fused, space or bench.space))
-        found = enumeration or self._enumerate(enumerating)
+        candidates = enumeration or self._enumerate(enumerating)
         naming = Share(bench.left_s, NAMING_SHARE)
-        self.enumeration = found.named(naming.is_over)
+        self.enumeration = candidates.named(naming.is_over)
         cover = cover_problem(self.enumeration, digests=True)
         pieces = cover.problem.pieces
         self.bounds = {piece.key: piece.bound_us for piece in pieces}
@@ -98,7 +98,9 @@ class ExactSearch:
         self.whole = Selection(self.kernels, cover)
         self.windows: tuple[Window, ...] = ()
         if nodes_to_plan(self.graph) > WHOLE_NODES:
-            self.windows = windows(self.graph, WHOLE_NODES, supernodes=self.enumeration.supernodes)
+            found = windows(self.graph, WHOLE_NODES, supernodes=self.enumeration.supernodes)
+            # What is chosen together may be few nodes: a window of all of them is the graph.
+            self.windows = found if len(found) > 1 else ()
         # What kernels are expected to take, where that differs from their bounds.
         self.expected: Mapping[str, float] = self._expectations()
         share = TILE_ROUND_GAIN if self.expected else ROUND_GAIN

@@ -8,22 +8,18 @@ is expected of it, times what the expectations of others were off (`allocation.b
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from autofuse.cost.bounds import Calibration, group_bound_us
 from autofuse.cost.kinds import kind_of_work
 from autofuse.graph.canonical import group_digest
-from autofuse.plan.types import Candidate, FusionGroup, FusionPlan
+from autofuse.plan.types import Candidate, FusionGroup, FusionPlan, LaunchConfig
 from autofuse.tuning.bench import Bench
-from autofuse.tuning.search.allocation import ModelBias, bias_of
+from autofuse.tuning.search.allocation import ModelBias, bias_of, deviation
 from autofuse.tuning.search.cover import kernel_key
 from autofuse.tuning.search.profiling import NOISE, Kernels
 from autofuse.tuning.search.prospects import expectations
-
-# Of what kernels are off their expectations, beside what is known of their kind, the part of the
-# variance that all kernels of a graph have in common.
-SHARED = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +30,6 @@ class Price:
     us: float
     least_us: float
     unknown: int
-
-
-def _deviation(each: Sequence[float]) -> float:
-    """The standard deviation of a sum, of whose terms each has so much, SHARED of its square in
-    common with the others (what one graph's kernels are off together)."""
-    return math.sqrt(SHARED * sum(each) ** 2 + (1 - SHARED) * sum(us * us for us in each))
 
 
 class Prices:
@@ -63,36 +53,49 @@ class Prices:
         # What plans took as wholes over the sums of their kernels, at least: kernels that are timed
         # one by one are slower than in their places.
         self._together = 1.0
+        # What the fastest plan took, and its kernels: another one is no faster for having the same.
+        self._fastest_us = math.inf
+        self._fastest: frozenset[tuple[str, LaunchConfig]] = frozenset()
 
     def learn(self, candidate: Candidate, whole_us: float = math.inf) -> bool:
         """Time all kernels of a plan that took `whole_us` as a whole, unless that is known; whether
         it works."""
-        worked = self.kernels.learn(candidate)
+        worked = self._is_known(candidate) or self.kernels.learn(candidate)
+        if worked and whole_us < self._fastest_us:
+            self._fastest_us, self._fastest = whole_us, frozenset(self._pairs(candidate))
         if worked and (alone_us := self._known_us(candidate)) > 0:
             self._together = min(self._together, whole_us / alone_us)
         return worked
 
     def _known_us(self, candidate: Candidate) -> float:
         """The sum of a plan's kernels under its launches, as far as they are known."""
-        pairs = zip(self.kernels.keys(candidate.plan), candidate.launches, strict=True)
-        known = ((self.kernels.by_key.get(key), launch) for key, launch in pairs)
+        known = ((self.kernels.by_key.get(key), launch) for key, launch in self._pairs(candidate))
         return sum(times.us.get(launch, 0.0) for times, launch in known if times is not None)
+
+    def _is_known(self, candidate: Candidate) -> bool:
+        """Whether all kernels of a plan were timed under its launches."""
+        known = ((self.kernels.by_key.get(key), launch) for key, launch in self._pairs(candidate))
+        return all(times is not None and launch in times.us for times, launch in known)
+
+    def _pairs(self, candidate: Candidate) -> Iterator[tuple[str, LaunchConfig]]:
+        """The key and the launch of each kernel of a plan."""
+        return zip(self.kernels.keys(candidate.plan), candidate.launches, strict=True)
 
     def of(self, candidate: Candidate) -> Price:
         """What is predicted of a candidate now."""
-        bias, known_us, guessed_us = self._bias(), 0.0, 0.0
+        bias, known_us, guessed_us, noise_us = self._bias(), 0.0, 0.0, 0.0
         slack_us: list[float] = []
-        keys = self.kernels.keys(candidate.plan)
-        for key, launch in zip(keys, candidate.launches, strict=True):
+        for key, launch in self._pairs(candidate):
             times = self.kernels.by_key.get(key)
             known = None if times is None else times.us.get(launch)
             if known is not None:
                 known_us += known
+                noise_us += 0.0 if (key, launch) in self._fastest else NOISE * known
                 continue
             likely_us = bias.time_us(self._kinds[key], self._guesses[key])
             guessed_us += likely_us
             slack_us.append(likely_us - bias.time_us(self._kinds[key], self._guesses[key], -1.0))
-        least_us = (1 - NOISE) * known_us + guessed_us - _deviation(slack_us)
+        least_us = known_us - noise_us + guessed_us - deviation(slack_us)
         return Price(known_us + guessed_us, least_us * self._together, len(slack_us))
 
     def _bias(self) -> ModelBias:

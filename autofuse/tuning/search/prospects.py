@@ -16,7 +16,7 @@ from autofuse.tuning.search.allocation import Outlook, bias_of, expected_improve
 from search_spaces.launch import LaunchSpace
 
 # Plans of which most is expected when kernels not measured yet are so many deviations faster.
-DEVIATIONS = (-1.0, -2.0, -3.0)
+DEVIATIONS = (0.0, -1.0, -2.0)
 # Lower bounds that a kernel is taken for where there is no time to say what to expect of it.
 UNJUDGED = 3.0
 
