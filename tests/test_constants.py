@@ -296,3 +296,11 @@ def test_show_and_run_tell_what_is_prepared_once(
     data = json.loads(call(capsys, "show", path, *unfused, "--format", "json").out)
     assert [group["once"] for group in data["groups"]].count(True) == 2
     assert data["plan"]["constants"]["prepared_bytes"] >= 4 * 16 * 8
+
+
+def test_of_hundreds_of_constants_a_few_are_named() -> None:
+    given_ = (autofuse.spec(4, constant=True) for _ in range(9))
+    graph = autofuse.trace(lambda first, *others: sum(others, start=first), *given_)
+    with pytest.raises(AutofuseError, match="and 4 more") as told:
+        autofuse.compile(graph, device="cpu", plan="fused")
+    assert len(str(told.value)) < 200

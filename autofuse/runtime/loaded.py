@@ -10,6 +10,9 @@ from autofuse.backends.base import ArrayType, Runnable
 from autofuse.errors import AutofuseError
 from autofuse.records import CHECKED, UNVERIFIED, Trust
 
+# Names of constants that a sentence has room for.
+NAMED = 5
+
 
 class Signature(NamedTuple):
     """The inputs of a plan: their keys, types, and the positions of those that are constants; and
@@ -27,7 +30,7 @@ class Signature(NamedTuple):
         return tuple(n for k, n in enumerate(self.names) if k not in fixed)
 
     def _no_constant(self, name: str, wanted: list[str]) -> str:
-        known = f"its constants: {', '.join(wanted)}" if wanted else "it declares none"
+        known = f"its constants: {_some(wanted)}" if wanted else "it declares none"
         what = "given to each call" if name in self.names else "no input of the graph"
         return f"'{name}' is no constant, it is {what} ({known})"
 
@@ -40,7 +43,7 @@ class Signature(NamedTuple):
         missing = [name for name in wanted if name not in found]
         if missing:
             raise AutofuseError(
-                f"the graph declares constants that were not given: {', '.join(missing)} "
+                f"the graph declares constants that were not given: {_some(missing)} "
                 "(give them as constants={name: array})"
             )
         for name in found:
@@ -49,6 +52,12 @@ class Signature(NamedTuple):
         for name, type_ in wanted.items():
             _check_constant(name, found[name], type_)
         return tuple(found[name] for name in wanted)
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, and how many others there are: a network has hundreds."""
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _check_constant(name: str, array: Any, type_: ArrayType) -> None:

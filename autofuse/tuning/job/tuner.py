@@ -3,6 +3,7 @@ everything."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from autofuse.tuning.job.rule_plans import RulePlans
 from autofuse.tuning.job.rules import Ruled, RulesAsked, measure_rules
 from autofuse.tuning.job.unmeasured import unmeasured
 from autofuse.tuning.options import COLD, TuneKeywords, TuneOptions
+from autofuse.tuning.plans import EXPECTED
 from autofuse.tuning.result import (
     BY_REFERENCE,
     SAMPLED,
@@ -144,6 +146,7 @@ def _run(job: Job, search: Strategy, rules: RulesAsked, forms: Forms) -> TuneRes
         planned = RulePlans(job, rules.names)
         _measure_untuned(job, planned)
         ruled = measure_rules(job, rules, planned)
+        _offer_untuned(job)
     except LateReferenceError as late:
         return _not_measured(job, forms, Ruled((), ()), str(late))
     findings = _searched(job, search)
@@ -246,6 +249,18 @@ def _measure_untuned(job: Job, planned: RulePlans) -> None:
         job.evaluator.start(found)
         room_s = max(job.budget.room_s, LEAST_LIMIT_S)
         job.measure_now(found, "search", job.budget.elapsed_s + room_s)
+
+
+def _offer_untuned(job: Job) -> None:
+    """What is served untuned is a plan to begin with, and its kernels are candidates."""
+    served = next(iter(job.at_hand), None)
+    if served is None or served.origin != EXPECTED:
+        return  # it is a rule's plan
+    records = (job.known(served), *job.baselines.values())
+    own, *others = (math.inf if m is None or m.timing is None else m.timing.median_us
+                    for m in records)  # fmt: skip
+    plan = {EXPECTED: served.plan}
+    job.plans = plan | job.plans if own < min(others, default=math.inf) else job.plans | plan
 
 
 def _nothing_searched(job: Job) -> Findings:

@@ -13,6 +13,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from autofuse.baselines import BASELINES
 from autofuse.cost.kinds import kind_of_work
 from autofuse.cover import Options, PlanningStep, PlanResult, k_best, plan
 from autofuse.enumerate.enumeration import Enumeration
@@ -36,6 +37,7 @@ from autofuse.tuning.search.allocation import (
 from autofuse.tuning.search.candidates import candidate_kernels
 from autofuse.tuning.search.cover import cover_problem
 from autofuse.tuning.search.profiling import Kernels, Round, measured_first
+from autofuse.tuning.search.promising import LookAhead
 from autofuse.tuning.search.prospects import Prospect, expectations, is_library, prospect
 from autofuse.tuning.search.regions import (
     WHOLE_NODES,
@@ -122,12 +124,12 @@ class ExactSearch:
         time.renew()  # calibrating is no part of it
         return candidate_kernels(
             self.graph, [*plans.values(), self.fused], calibration,
-            rules=plans, should_stop=time.is_over,
+            rules=[name for name in plans if name in BASELINES], should_stop=time.is_over,
         )  # fmt: skip
 
     def _expectations(self) -> Mapping[str, float]:
         """For graphs for which it is worked out what to expect."""
-        if self.windows or len(self.bounds) > JUDGED_KERNELS:
+        if not self.windows and len(self.bounds) > JUDGED_KERNELS:
             return {}
         time = Share(self.bench.left_s, NAMING_SHARE)
         return expectations(
@@ -206,7 +208,8 @@ class ExactSearch:
         rounds, allocation, drawn = 0, self.allocation, deque[Round]()
         while rounds < ROUNDS and self._goes_on(found):
             before, left_s = self.kernels.cost_us(found.groups), self.bench.left_s()
-            if rounds and yielded and allocation.is_planning_due(self._outlook(), before):
+            waits = rounds and yielded and not self.windows
+            if waits and allocation.is_planning_due(self._outlook(), before):
                 break
             drawn = drawn or deque(self.kernels.draw_rounds(found, ROUNDS - rounds))
             if not drawn:
@@ -278,7 +281,8 @@ class ExactSearch:
     def _planned(self, may_yield: bool) -> tuple[FusionPlan | None, bool]:
         """The best plan by what is known now, timed as a whole, and whether planning gave way to
         launch configurations before it came to its end."""
-        found, yielded = self._plan_windows() if self.windows else self._plan_whole(may_yield)
+        plan_it = self._plan_windows if self.windows else self._plan_whole
+        found, yielded = plan_it(may_yield)
         if found is not None:
             self.planned, residual = self.kernels.residual_us(found)
             if residual is not None:
@@ -296,11 +300,16 @@ class ExactSearch:
         self._state(result.bound_us, found)
         return found, yielded
 
-    def _plan_windows(self) -> tuple[FusionPlan | None, bool]:
-        """Plan every window anew, tiles first, the rest of the plan standing still."""
+    def _plan_windows(self, may_yield: bool) -> tuple[FusionPlan | None, bool]:
+        """Run what is promising in all windows at once; then plan every window anew, tiles first,
+        the rest of the plan standing still, unless launch configurations are to come first."""
         self.current = self.current or self._start_by_windows()
         if self.current is None:
             return None, False
+        self._try_windows()
+        if self.expected and may_yield:
+            self._tell()
+            return self.current, True
         open_us = 0.0
         for window in self.windows:
             slack = self._plan_window(window, self.current)
@@ -309,17 +318,43 @@ class ExactSearch:
         self._state(max(cost - open_us, 0.0), self.current)
         return self.current, False
 
+    def _try_windows(self) -> None:
+        """Run the plan that has in every window what most is expected of, while that is worth more
+        than a round of launch configurations."""
+        ahead = LookAhead(self.kernels, self.enumeration, self.windows, self.expected, self.kinds)
+        while self.expected and self.current is not None and not self.bench.is_over():
+            self.solving.renew()
+            promise = ahead.promise(self.current, self.solving.left_s)
+            self.current, wanted = promise.settled, promise.wanted
+            outlook = Outlook(self.kernels.cost_us(self.current.groups), promise.gain_us)
+            new = set(self.kernels.keys(wanted)) - self.kernels.known().keys()
+            if not (new and self.allocation.is_promising(outlook) and self.bench.fits(wanted)):
+                return
+            self.trials += 1
+            if not self.kernels.profile(wanted, {}):
+                self.kernels.give_up(new)
+            self._tell()
+
     def _start_by_windows(self) -> FusionPlan | None:
-        """The plan of least bounds that works, so that all its kernels are known. Kernels fused
-        horizontally across windows come from given plans only."""
+        """The fastest plan that was measured, where it is worked out what to expect; else that of
+        least bounds that works. All its kernels are known then. Kernels fused horizontally across
+        windows come from given plans only."""
+        if self.expected:
+            places = self.kernels.places.keys()
+            ready = (p for p in self.bench.plans.values() if places >= set(p.groups))
+            return next(filter(self._serves, ready), None)
         self.solving.renew()
         guess = plan_by_bounds(self.enumeration, self.windows, self.solving.left_s)
         given = (self.fused, *self.bench.plans.values())
         bounds = {group: self.bounds[key] for group, key in self.kernels.places.items()}
         for found in starts(self.graph, given, () if guess is None else (guess,), bounds):
-            if self.bench.fits(found) and self.kernels.is_timed(found):
+            if self._serves(found):
                 return found
         return None
+
+    def _serves(self, found: FusionPlan) -> bool:
+        """Whether a plan fits the memory and works."""
+        return self.bench.fits(found) and self.kernels.is_timed(found)
 
     def _plan_window(self, window: Window, current: FusionPlan) -> float:
         """Improve the plan inside a window; microseconds that the window may still gain."""

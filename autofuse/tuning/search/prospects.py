@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autofuse.cost.bounds import Calibration
 from autofuse.cost.expected import expected_us, has_products
-from autofuse.cover import LeftS, Prepared, k_best
+from autofuse.cover import LeftS, Prepared, Ranked, k_best
 from autofuse.graph.types import Graph
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.fusion.products import product_of
@@ -62,7 +62,8 @@ def prospect(
     as `guesses` times a bias; the plan of least guesses while what is known makes no plan.
 
     Raises AutofuseError where the kernels that are left make none."""
-    incumbent = _least_us(prepared, dict.fromkeys(guesses) | dict(costs), left_s)
+    least = least_known(prepared, guesses, costs, left_s)
+    incumbent = None if least is None else least.cost_us
     if incumbent is None:
         likely = k_best(prepared, {**guesses, **costs}, 1, left_s, guess=True)
         return Prospect(Outlook(), likely[0].plan if likely else ())
@@ -82,10 +83,14 @@ def prospect(
     return Prospect(Outlook(incumbent, best[0]), best[1], tuple(less))
 
 
-def _least_us(prepared: Prepared, costs: Mapping[str, float | None], left_s: LeftS) -> float | None:
-    """Microseconds of the best plan of what is known; None where that makes no plan."""
+def least_known(
+    prepared: Prepared, guesses: Mapping[str, float], costs: Mapping[str, float | None],
+    left_s: LeftS,
+) -> Ranked | None:  # fmt: skip
+    """The best plan of the kernels that are known (`costs`) of those that are guessed; None where
+    they make no plan."""
     try:
-        found = k_best(prepared, costs, 1, left_s)
+        found = k_best(prepared, dict.fromkeys(guesses) | dict(costs), 1, left_s)
     except AutofuseError:
         return None
-    return found[0].cost_us if found else None
+    return found[0] if found else None
