@@ -94,7 +94,17 @@ def _decision(job: Job, them: Entrants, seconds: float) -> FinalDecision:
             return replace(found, final=joined(known.final, found.final, them.baselines))
         if found.failed:
             return replace(found, final=None)
-    return _compared(job, them.finalists, them.baselines, them.served, seconds)
+    return _compared(job, them.finalists, them.baselines, them.served or _untuned(job), seconds)
+
+
+def _untuned(job: Job) -> Measurement | None:
+    """What is served as long as no plan is known, if it was timed: a tie is no reason to replace
+    it."""
+    served = next(iter(job.at_hand), None)
+    record = None if served is None else job.known(served)
+    if record is None or record.timing is None or not job.record_fits(record):
+        return None
+    return record
 
 
 def _compared(
