@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -20,7 +19,6 @@ import torch
 from autofuse.errors import AutofuseError
 from autofuse.frontends import array_api as xp
 from autofuse.frontends import spec, trace
-from autofuse.interop.torch.backend import reports
 from autofuse.interop.torch.call import port_of, tensor_call
 from autofuse.interop.torch.device import CPU, ISLAND_DEVICES, CallClock, IslandPlace
 from autofuse.interop.torch.report import GraphReport
@@ -28,6 +26,7 @@ from autofuse.torch import explain
 from autofuse.tuning import compile
 from benchmarks.torch_devices import clock_of, model_of, placed, require
 from benchmarks.torch_language import LANGUAGE
+from benchmarks.torch_results import floats, largest_error, reported
 from benchmarks.torch_training import TRAININGS, training_row
 from benchmarks.torch_vision import VISION
 
@@ -154,8 +153,8 @@ def _row(name: str, options: Options) -> dict[str, Any]:
             chosen |= {"max_autotune": True, "budget_s": options.budget}
         ours = torch.compile(model, backend="autofuse", options=chosen)
         found: list[GraphReport] = []
-        with _reported(found):
-            got = _results(ours(*args, **kwargs))
+        with reported(found):
+            got = floats(ours(*args, **kwargs))
         islands = [*chain(*(graph.islands for graph in told.graphs))]
         row = {
             "model": name,
@@ -168,22 +167,13 @@ def _row(name: str, options: Options) -> dict[str, Any]:
             # What of PyTorch's own serves in place of plans, which costs what it costs.
             "instead": [graph.instead for graph in found if graph.instead],
             "load": os.getloadavg()[0],
-            "error": _error(got, _results(model(*args, **kwargs))),
+            "error": largest_error(got, floats(model(*args, **kwargs))),
         }
         if options.rounds:
             others = {"eager": model, "inductor": torch.compile(model)}
             row["us"] = _times({"ours": ours, **others}, args, kwargs, options)
             row["longest"] = _longest(model, args, kwargs, options.device)
     return row
-
-
-@contextmanager
-def _reported(found: list[GraphReport]) -> Iterator[None]:
-    token = reports.set(found)
-    try:
-        yield
-    finally:
-        reports.reset(token)
 
 
 def _longest(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: str) -> float:
@@ -195,20 +185,6 @@ def _longest(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: 
     field = "self_cpu_time_total" if device == CPU else "self_device_time_total"
     own = [getattr(event, field) for event in found.events()]
     return float(max(own) / sum(own))
-
-
-def _results(given: Any) -> list[torch.Tensor]:
-    from torch.utils._pytree import tree_leaves
-
-    items = given.to_tuple() if hasattr(given, "to_tuple") else given
-    leaves = tree_leaves(items)
-    return [t for t in leaves if isinstance(t, torch.Tensor) and t.is_floating_point()]
-
-
-def _error(got: Sequence[torch.Tensor], want: Sequence[torch.Tensor]) -> float:
-    """The largest difference of any result, in parts of its largest element."""
-    pairs = zip(got, want, strict=True)
-    return max(float((g - w).abs().max() / w.abs().max().clamp_min(1e-30)) for g, w in pairs)
 
 
 def _times(

@@ -14,24 +14,39 @@ FLOORS = {"tuned": 0.92, "untuned": 0.85}
 
 
 def summary(rows: Mapping[str, Row]) -> dict[str, Any]:
-    """Peers' times over ours: the geometric mean over the best of all peers of each network
-    (`best`), over each peer (`peers`), networks below the floor; wrong and failed cells, by
-    name."""
+    """Of each of ours (`of_ours`): the peer's time over it; wrong and failed cells, by name."""
     had = {name: row for name, row in rows.items() if "systems" in row}
-    best = {ours: {name: min(row["over"][ours].values()) for name, row in had.items()
-                   if row["over"].get(ours)} for ours in OURS}  # fmt: skip
-    cells = [(f"{n} {c}", cell) for n, row in had.items() for c, cell in row["systems"].items()]
+    cells = _cells(had)
     return {
         "networks": len(rows),
-        "best": {ours: geomean([*best[ours].values()]) for ours in OURS},
-        "peers": {ours: _over_peers(ours, had) for ours in OURS},
-        "below": {o: {n: r for n, r in best[o].items() if r < FLOORS[o]} for o in OURS},
+        "of_ours": {ours: of_ours(ours, had) for ours in OURS},
         "wrong": [name for name, cell in cells if cell.get("right") is False],
-        "failed": {
-            **{name: row["error"] for name, row in rows.items() if "error" in row},
-            **{name: cell["failed"] for name, cell in cells if "failed" in cell},
-        },
+        "failed": _failed(rows) | {n: c["failed"] for n, c in cells if "failed" in c},
     }
+
+
+def of_ours(ours: str, rows: Mapping[str, Row]) -> dict[str, Any]:
+    """Peers' times over one of ours: the geometric mean over the best of all peers of each network
+    (`best`), over each peer (`peers`), and networks that are below the floor (`below`)."""
+    best = _over_best(ours, rows)
+    below = {name: ratio for name, ratio in best.items() if ratio < FLOORS[ours]}
+    peers = _over_peers(ours, rows)
+    return {"best": geomean([*best.values()]), "peers": peers, "below": below}
+
+
+def _failed(rows: Mapping[str, Row]) -> dict[str, str]:
+    return {name: str(row["error"]) for name, row in rows.items() if "error" in row}
+
+
+def _cells(rows: Mapping[str, Row]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Each cell, by network and system."""
+    return [(f"{n} {s}", cell) for n, row in rows.items() for s, cell in row["systems"].items()]
+
+
+def _over_best(ours: str, rows: Mapping[str, Row]) -> dict[str, float]:
+    """The best peer's time over ours, by network."""
+    over = {name: row["over"].get(ours, {}) for name, row in rows.items()}
+    return {name: min(ratios.values()) for name, ratios in over.items() if ratios}
 
 
 def _over_peers(ours: str, rows: Mapping[str, Row]) -> dict[str, float | None]:
@@ -83,13 +98,11 @@ def summary_text(found: Mapping[str, Any]) -> str:
     """The figures over all rows."""
     figures = found["summary"]
     told = [f"{found['cpu']}, {found['threads']} threads. {found['note']}".strip()]
-    for ours in OURS:
-        if (best := figures["best"][ours]) is not None:
-            peers = ", ".join(f"{r:.2f} {p}" for p, r in figures["peers"][ours].items() if r)
-            told.append(f"{ours}: {best:.2f} times the best peer of each; {peers}")
-            told += [
-                f"  below {FLOORS[ours]}: {n} {r:.2f}" for n, r in figures["below"][ours].items()
-            ]
+    for ours, of in figures["of_ours"].items():
+        if of["best"] is not None:
+            peers = ", ".join(f"{ratio:.2f} {peer}" for peer, ratio in of["peers"].items())
+            told.append(f"{ours}: {of['best']:.2f} times the best peer of each; {peers}")
+            told += [f"  below {FLOORS[ours]}: {n} {ratio:.2f}" for n, ratio in of["below"].items()]
     told += [f"wrong: {name}" for name in figures["wrong"]]
     told += [f"failed: {name}: {why}" for name, why in figures["failed"].items()]
     return "\n".join(told)

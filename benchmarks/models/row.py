@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from statistics import quantiles
 from tempfile import TemporaryDirectory
@@ -17,11 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autofuse.interop.torch.report import GraphReport
 from autofuse.limits import usable_cores
 from autofuse.peers.interleave import take_turns
 from benchmarks.models.systems import EAGER, OURS, SYSTEMS, TUNED, Call, Served
-from benchmarks.models.types import Built, Network, floats
+from benchmarks.models.types import Built, Network
 from benchmarks.run import sentence
+from benchmarks.torch_results import floats, largest_error
 
 # Results farther than this from those of float64, in parts of the largest, and farther than twice
 # what PyTorch's own are, are wrong.
@@ -61,7 +62,7 @@ def network_row(network: Network, asked: NetworkAsked) -> dict[str, Any]:
             cells[name] |= {"us": quantiles(samples, n=4), "samples": len(samples)}
     parameters = sum(p.numel() for p in built.model.parameters())
     return {"parameters": parameters, "load": os.getloadavg()[0], "systems": cells,
-            "over": over(cells), **_islands(served)}  # fmt: skip
+            "over": over(cells), **_cut(served.last)}  # fmt: skip
 
 
 def _truth(built: Built) -> list[Tensor]:
@@ -85,7 +86,7 @@ def _loaded(
         call = system.load(served)
         found = call()
         cell = {"first_s": time.perf_counter() - begun, "export_s": begun - exporting,
-                "error": _error(found, wanted), "grew_gb": _peak_gb() - held}  # fmt: skip
+                "error": largest_error(found, wanted), "grew_gb": _peak_gb() - held}  # fmt: skip
     except Exception as error:  # of a peer or of ours: the table names it
         return {"failed": sentence(error)}
     calls[name] = call
@@ -94,12 +95,6 @@ def _loaded(
 
 def _peak_gb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-
-
-def _error(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
-    """The largest difference of any result, in parts of its largest element."""
-    pairs = zip(found, wanted, strict=True)
-    return max(float((f - w).abs().max() / w.abs().max().clamp_min(1e-30)) for f, w in pairs)
 
 
 def _judge(cells: Mapping[str, dict[str, Any]]) -> None:
@@ -116,14 +111,14 @@ def over(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
             for ours in OURS if ours in timed}  # fmt: skip
 
 
-def _islands(served: Served) -> dict[str, Any]:
-    """How PyTorch's graphs were cut, as the last of ours told it, and what serves in its place."""
-    graphs = [*chain(*[served.told[name] for name in OURS if name in served.told][-1:])]
+def _cut(graphs: Sequence[GraphReport]) -> dict[str, Any]:
+    """How PyTorch's graphs were cut, and what serves in the place of plans."""
+    islands = [island for graph in graphs for island in graph.islands]
     return {
         "graphs": len(graphs),
         "nodes": sum(graph.nodes for graph in graphs),
-        "islands": sum(len(graph.islands) for graph in graphs),
-        "kernels": sum(island.kernels for graph in graphs for island in graph.islands),
+        "islands": len(islands),
+        "kernels": sum(island.kernels for island in islands),
         "left": [str(one) for graph in graphs for one in graph.left],
         "instead": [graph.instead for graph in graphs if graph.instead],
     }

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
@@ -13,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autofuse.interop.torch.backend import reports
 from autofuse.interop.torch.report import GraphReport
 from autofuse.limits import usable_cores
-from benchmarks.models.types import Built, floats
+from benchmarks.models.types import Built
+from benchmarks.torch_results import floats, reported
 
 Call = Callable[[], list[Tensor]]
 UNTUNED, TUNED, EAGER = "untuned", "tuned", "eager"
@@ -36,6 +35,12 @@ class Served:
     folder: Path
     budget_s: float
     told: dict[str, list[GraphReport]] = field(default_factory=dict)
+
+    @property
+    def last(self) -> list[GraphReport]:
+        """What the last of ours told."""
+        found = [self.told[name] for name in OURS if name in self.told]
+        return found[-1] if found else []
 
     @cached_property
     def onnx(self) -> Path:
@@ -73,18 +78,9 @@ def _autofuse(name: str, served: Served) -> Call:
     if name == TUNED:
         options |= {"max_autotune": True, "budget_s": served.budget_s}
     compiled = torch.compile(served.built.model, backend="autofuse", options=options)
-    with _reported(served.told.setdefault(name, [])):
+    with reported(served.told.setdefault(name, [])):
         compiled(*served.built.args)
     return _called(compiled, served)
-
-
-@contextmanager
-def _reported(found: list[GraphReport]) -> Iterator[None]:
-    token = reports.set(found)
-    try:
-        yield
-    finally:
-        reports.reset(token)
 
 
 def _inductor(options: Mapping[str, Any], served: Served) -> Call:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -33,11 +32,3 @@ class Network:
     def absent(self) -> tuple[str, ...]:
         """The modules that are not here."""
         return tuple(name for name in self.needs if find_spec(name) is None)
-
-
-def floats(given: Any) -> list[Tensor]:
-    """The tensors of floats of what a model returns."""
-    from torch.utils._pytree import tree_leaves
-
-    items = given.to_tuple() if hasattr(given, "to_tuple") else given
-    return [t for t in tree_leaves(items) if isinstance(t, Tensor) and t.is_floating_point()]
