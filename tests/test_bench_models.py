@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")  # an extra of its own
 from autofuse.peers.types import BenchError  # noqa: E402
 from benchmarks.models import systems  # noqa: E402
 from benchmarks.models.bench import NetworkOptions, bench_models  # noqa: E402
-from benchmarks.models.pages import line, summary, summary_text, table_text  # noqa: E402
+from benchmarks.models.pages import HEARS, line, summary, summary_text, table_text  # noqa: E402
 from benchmarks.models.row import NetworkAsked, network_row, over  # noqa: E402
 from benchmarks.models.systems import EAGER, TUNED, UNTUNED, System  # noqa: E402
 from benchmarks.models.table import NETWORKS, chosen  # noqa: E402
@@ -64,6 +64,7 @@ def test_a_row_holds_what_each_system_takes(row: Mapping[str, Any]) -> None:
     assert min(ours["us"][1], eager["us"][1], ours["first_s"], eager["first_s"]) > 0
     assert row["over"] == {UNTUNED: {EAGER: eager["us"][1] / ours["us"][1]}}
     assert (row["graphs"], row["islands"], row["left"]) == (1, 1, [])
+    assert row["hears"] > HEARS
     assert row["parameters"] == 8 * 16 + 16 + 2 * 16
 
 
@@ -82,7 +83,7 @@ def _cell(us: float, right: bool = True) -> dict[str, Any]:
 
 def _row(ours: float, *peers: float) -> dict[str, Any]:
     cells = {TUNED: _cell(ours)} | {f"p{i}": _cell(us) for i, us in enumerate(peers)}
-    return {"systems": cells, "over": over(cells)}
+    return {"systems": cells, "over": over(cells), "hears": 1.0}
 
 
 def test_a_network_counts_by_its_best_peer() -> None:
@@ -94,6 +95,11 @@ def test_a_network_counts_by_its_best_peer() -> None:
     }
     assert told["of_ours"][TUNED]["below"] == {"b": 0.5}
     assert told["failed"] == {"c": "it crashed"}
+
+
+def test_a_network_whose_results_say_nothing_of_the_input_is_told() -> None:
+    deaf = _row(10, 20) | {"hears": 1e-30}
+    assert summary({"a": deaf, "b": _row(1, 2)})["deaf"] == ["a"] and "DEAF" in line("a", deaf)
 
 
 def test_what_is_wrong_is_nobodys_peer() -> None:

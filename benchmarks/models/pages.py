@@ -11,15 +11,19 @@ from benchmarks.table import geomean
 Row = Mapping[str, Any]
 # What no network may be below, of its best peer: tuned, and untuned.
 FLOORS = {"tuned": 0.92, "untuned": 0.85}
+# What results must change by with the input, in parts of the largest: else they say nothing of it.
+HEARS = 1e-2
 
 
 def summary(rows: Mapping[str, Row]) -> dict[str, Any]:
-    """Of each of ours (`of_ours`): the peer's time over it; wrong and failed cells, by name."""
+    """Of each of ours (`of_ours`): the peer's time over it; networks whose results say nothing of
+    the input (`deaf`); wrong and failed cells; all by name."""
     had = {name: row for name, row in rows.items() if "systems" in row}
     cells = _cells(had)
     return {
         "networks": len(rows),
         "of_ours": {ours: of_ours(ours, had) for ours in OURS},
+        "deaf": [name for name, row in had.items() if row["hears"] <= HEARS],
         "wrong": [name for name, cell in cells if cell.get("right") is False],
         "failed": _failed(rows) | {n: c["failed"] for n, c in cells if "failed" in c},
     }
@@ -64,7 +68,8 @@ def line(name: str, row: Row) -> str:
     cells = "  ".join(f"{system} {_cell(cell)}" for system, cell in row["systems"].items())
     best = "  ".join(f"{ours} {min(ratios.values()):.2f} x the best peer"
                      for ours, ratios in row["over"].items() if ratios)  # fmt: skip
-    return f"{name:22} {cells}  {best}"
+    deaf = "" if row["hears"] > HEARS else f"  DEAF ({row['hears']:.1e})"
+    return f"{name:22} {cells}  {best}{deaf}"
 
 
 def _cell(cell: Mapping[str, Any]) -> str:
@@ -103,6 +108,7 @@ def summary_text(found: Mapping[str, Any]) -> str:
             peers = ", ".join(f"{ratio:.2f} {peer}" for peer, ratio in of["peers"].items())
             told.append(f"{ours}: {of['best']:.2f} times the best peer of each; {peers}")
             told += [f"  below {FLOORS[ours]}: {n} {ratio:.2f}" for n, ratio in of["below"].items()]
+    told += [f"deaf: {name}" for name in figures["deaf"]]
     told += [f"wrong: {name}" for name in figures["wrong"]]
     told += [f"failed: {name}: {why}" for name, why in figures["failed"].items()]
     return "\n".join(told)

@@ -7,7 +7,7 @@ import resource
 import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import quantiles
 from tempfile import TemporaryDirectory
@@ -41,7 +41,8 @@ class NetworkAsked:
 
 
 def network_row(network: Network, asked: NetworkAsked) -> dict[str, Any]:
-    """What is to be told of one network. A system that is absent or fails says so in its cell."""
+    """What is to be told of one network. A system that is absent or fails says so in its cell.
+    `hears`: how far results change with the input; a network that does not hear checks nobody."""
     torch.manual_seed(0)
     torch.set_num_threads(usable_cores())
     with TemporaryDirectory() as folder, torch.no_grad():
@@ -49,8 +50,10 @@ def network_row(network: Network, asked: NetworkAsked) -> dict[str, Any]:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(folder) / "inductor")
         built = network.build(asked.batch)
         built.model.eval()
+        liven(built)
         served = Served(built, Path(folder), asked.budget_s)
         wanted = _truth(built)
+        hears = largest_error(_truth(replace(built, args=_others(built.args))), wanted)
         cells: dict[str, dict[str, Any]] = {}
         calls: dict[str, Call] = {}
         for name in asked.systems:
@@ -61,8 +64,29 @@ def network_row(network: Network, asked: NetworkAsked) -> dict[str, Any]:
         for name, samples in turns.items():
             cells[name] |= {"us": quantiles(samples, n=4), "samples": len(samples)}
     parameters = sum(p.numel() for p in built.model.parameters())
-    return {"parameters": parameters, "load": os.getloadavg()[0], "systems": cells,
+    return {"parameters": parameters, "load": os.getloadavg()[0], "systems": cells, "hears": hears,
             "over": over(cells), **_cut(served.last)}  # fmt: skip
+
+
+def liven(built: Built) -> None:
+    """Convolutions that keep the size of what passes (He et al. 2015, arXiv 1502.01852), and norms
+    over batches with the statistics of the arguments, as training would leave them: of what passes
+    the weights that some networks begin with nothing is left after fifty layers."""
+    parts = [*built.model.modules()]
+    for part in parts:
+        if isinstance(part, torch.nn.Conv2d | torch.nn.ConvTranspose2d):
+            torch.nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
+    norms = [part for part in parts if isinstance(part, torch.nn.BatchNorm2d)]
+    for norm in norms:
+        norm.train().momentum = 1.0
+    if norms:
+        built.model(*built.args)
+    built.model.eval()
+
+
+def _others(args: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Other numbers, and other tokens."""
+    return tuple(torch.randn_like(a) if a.is_floating_point() else 3 + (a + 97) % 800 for a in args)
 
 
 def _truth(built: Built) -> list[Tensor]:
