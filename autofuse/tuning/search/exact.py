@@ -36,6 +36,7 @@ from autofuse.tuning.search.allocation import (
 )
 from autofuse.tuning.search.candidates import candidate_kernels
 from autofuse.tuning.search.cover import cover_problem
+from autofuse.tuning.search.notes import notes
 from autofuse.tuning.search.profiling import Kernels, Round, measured_first
 from autofuse.tuning.search.promising import LookAhead
 from autofuse.tuning.search.prospects import Prospect, expectations, is_library, prospect
@@ -54,8 +55,6 @@ from search_spaces.launch import LaunchSpace, first_option
 ROUNDS = 4
 # Candidate kernels up to which it is worked out what can be expected of measuring.
 JUDGED_KERNELS = 4000
-# A kernel below its lower bound matters from this fraction of the plan's time on.
-TELLING = 0.01
 BATCH = 16
 
 
@@ -140,38 +139,13 @@ class ExactSearch:
     def run(self) -> Findings:
         """Plan, tune the kernels of the plan, and plan again while there is budget."""
         self._search()
-        return self._findings()
-
-    def _findings(self) -> Findings:
         return Findings(
             trials=self.trials,
             planned=self.planned,
             proof=self.proof,
-            notes=tuple(self._notes()),
+            notes=notes(self.enumeration, self.windows, self.kernels, self.proof.planned_us),
             counts=dict(self.enumeration.counts),
         )
-
-    def _notes(self) -> list[str]:
-        notes = []
-        if self.windows:
-            tiles = sum(window.kind == "tile" for window in self.windows)
-            notes.append(
-                f"planned in {tiles} windows of at most {WHOLE_NODES} nodes: "
-                "the gap of this search is proved per window, not for the graph"
-            )
-        if self.enumeration.cut_short:
-            notes.append(
-                f"enumeration stopped after {len(self.enumeration.groups)} groups: the budget was "
-                "short, and the gap of this search is of these only"
-            )
-        below = self.kernels.below_bounds(TELLING * (self.proof.planned_us or 0.0))
-        if below:
-            notes.append(
-                f"{len(below)} of {len(self.kernels.known())} kernels took as little as "
-                f"{min(below.values()):.0%} of their lower bound: the calibrated peaks of this "
-                "device are too low, and neither gap is proved"
-            )
-        return notes
 
     def _search(self) -> None:
         """Everything fused, then planning and launch configurations as the allocation says."""
@@ -281,8 +255,7 @@ class ExactSearch:
     def _planned(self, may_yield: bool) -> tuple[FusionPlan | None, bool]:
         """The best plan by what is known now, timed as a whole, and whether planning gave way to
         launch configurations before it came to its end."""
-        plan_it = self._plan_windows if self.windows else self._plan_whole
-        found, yielded = plan_it(may_yield)
+        found, yielded = (self._plan_windows if self.windows else self._plan_whole)(may_yield)
         if found is not None:
             self.planned, residual = self.kernels.residual_us(found)
             if residual is not None:
@@ -308,7 +281,6 @@ class ExactSearch:
             return None, False
         self._try_windows()
         if self.expected and may_yield:
-            self._tell()
             return self.current, True
         open_us = 0.0
         for window in self.windows:
@@ -325,14 +297,10 @@ class ExactSearch:
         while self.expected and self.current is not None and not self.bench.is_over():
             self.solving.renew()
             promise = ahead.promise(self.current, self.solving.left_s)
-            self.current, wanted = promise.settled, promise.wanted
-            outlook = Outlook(self.kernels.cost_us(self.current.groups), promise.gain_us)
-            new = set(self.kernels.keys(wanted)) - self.kernels.known().keys()
-            if not (new and self.allocation.is_promising(outlook) and self.bench.fits(wanted)):
+            self.current = promise.settled
+            if not (self.allocation.is_promising(promise.outlook) and ahead.run(promise)):
                 return
             self.trials += 1
-            if not self.kernels.profile(wanted, {}):
-                self.kernels.give_up(new)
             self._tell()
 
     def _start_by_windows(self) -> FusionPlan | None:

@@ -11,7 +11,7 @@ from autofuse.enumerate.windows import Window
 from autofuse.ops.types import AutofuseError
 from autofuse.plan.types import FusionPlan
 from autofuse.tuning.budget import Share
-from autofuse.tuning.search.allocation import WORTH
+from autofuse.tuning.search.allocation import WORTH, Outlook
 from autofuse.tuning.search.cover import cover_problem
 from autofuse.tuning.search.profiling import Kernels
 from autofuse.tuning.search.prospects import least_known, prospect
@@ -22,11 +22,11 @@ from autofuse.tuning.search.selection import Selection
 @dataclass(frozen=True, slots=True)
 class Promise:
     """`settled` is the plan there is with each window at its best of known kernels, `wanted` what
-    to run next, of which `gain_us` is expected in all windows together."""
+    to run next; the outlook says what is expected of it in all windows together."""
 
     settled: FusionPlan
     wanted: FusionPlan
-    gain_us: float
+    outlook: Outlook
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,18 @@ class LookAhead:
         for window, fair in self._in_turn(left_s, 1.0):
             wanted, gain = self._wanted(window, wanted, fair)
             gain_us += gain
-        return Promise(settled, wanted, gain_us)
+        return Promise(settled, wanted, Outlook(self.kernels.cost_us(settled.groups), gain_us))
+
+    def run(self, promise: Promise) -> bool:
+        """Time the kernels that are new in what is wanted; whether there were any and it fits the
+        memory. Those of a plan that does not work are given up."""
+        wanted = promise.wanted
+        new = set(self.kernels.keys(wanted)) - self.kernels.known().keys()
+        if not new or not self.kernels.bench.fits(wanted):
+            return False
+        if not self.kernels.profile(wanted, {}):
+            self.kernels.give_up(new)
+        return True
 
     def _in_turn(self, left_s: LeftS, share: float) -> list[tuple[Window, LeftS]]:
         """Tiles, each with its part of a share of the seconds that are left."""
