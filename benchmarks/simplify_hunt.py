@@ -47,8 +47,8 @@ _FOLDS = (Family.CONTROL, Family.REDUCTION, Family.SCAN, Family.WINDOW, Family.C
 # They leave out a rounding, or round elsewhere, which differs in units of the last place.
 ROUNDING = frozenset(
     ("product-without-sum", "known-exponent", "inverse-root", "convolution-channels-last",
-     "reduce-of-broadcast", "reduce-of-move", "root-divided-by", "exp-of-log", "product-with-ones",
-     "constant-folding", "cast-of-cast", "bitcast-of-bitcast")
+     "window-of-all", "reduce-of-broadcast", "reduce-of-move", "root-divided-by", "exp-of-log",
+     "product-with-ones", "constant-folding", "cast-of-cast", "bitcast-of-bitcast")
 )  # fmt: skip
 # What is written loses digits, or overflows where the result does not: only its exact value tells.
 _BETTER = frozenset(("exp-of-log",))

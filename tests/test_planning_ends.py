@@ -190,7 +190,7 @@ def test_after_a_plan_that_took_too_long_to_compile_the_least_fused_is_tried(
     refused: list[Program] = []
 
     def hurried(program: Program, *, timeout_s: float = math.inf) -> Built[Artifact]:
-        if not refused:
+        if not refused or program == refused[0]:
             refused.append(program)
             raise CompileError("no time was left to compile it", Blame.MACHINE)
         return compile_program(program, timeout_s=timeout_s)
@@ -222,9 +222,10 @@ def test_equal_plans_that_were_cut_short_are_not_tried_in_ever_less_time(
     monkeypatch.setitem(DEVICES, "toy", toy_kind(replace(TOY, build=slow)))
     found = tune(
         workload(), device="toy", db=str(tmp_path / "w.db"), budget_s=40.0,
-        strategy="random", baselines=["tvm", "unfused", "nnc"], stop=lambda: bool(limits[1:]),
+        strategy="random", baselines=["tvm", "unfused", "nnc"], stop=lambda: bool(limits[3:]),
     )  # fmt: skip
     assert not found.is_timed and any("no time was left" in note for note in found.notes)
-    # 40 s and a tenth less the reserve of 6 s, and what writing the text took; tvm and nnc plan
-    # this graph alike.
-    assert limits[:2] == [pytest.approx(19.0, abs=9.0), pytest.approx(38.0, abs=9.0)]
+    # 40 s and a tenth less the reserve of 6 s, and what writing the text took: half of it for what
+    # serves untuned, twice, and half for tvm; nnc plans this graph alike.
+    half, whole = pytest.approx(19.0, abs=9.0), pytest.approx(38.0, abs=9.0)
+    assert limits[:4] == [half, half, half, whole]
