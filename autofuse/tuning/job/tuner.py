@@ -246,9 +246,7 @@ def _measure_untuned(job: Job, planned: RulePlans) -> None:
         job.evaluator.ahead([found])
         if job.evaluator.is_ahead:
             planned.plan(lambda: not job.evaluator.is_ahead)
-        # A rule's plan leaves half of the time to other rules' plans: it may not be compiled in it.
-        room_s = job.budget.room_s / (1 if found.origin == EXPECTED else 2)
-        until_s = job.budget.elapsed_s + max(room_s, LEAST_LIMIT_S)
+        until_s = job.budget.elapsed_s + max(job.budget.room_s, LEAST_LIMIT_S)
         job.evaluator.start(found, until_s)
         job.measure_now(found, "search", until_s)
 
