@@ -23,7 +23,7 @@ def summary(rows: Mapping[str, Row]) -> dict[str, Any]:
     return {
         "networks": len(rows),
         "of_ours": {ours: of_ours(ours, had) for ours in OURS},
-        "deaf": [name for name, row in had.items() if row["hears"] <= HEARS],
+        "deaf": [name for name, row in had.items() if _hears(row) <= HEARS],
         "wrong": [name for name, cell in cells if cell.get("right") is False],
         "failed": _failed(rows) | {n: c["failed"] for n, c in cells if "failed" in c},
     }
@@ -68,8 +68,13 @@ def line(name: str, row: Row) -> str:
     cells = "  ".join(f"{system} {_cell(cell)}" for system, cell in row["systems"].items())
     best = "  ".join(f"{ours} {min(ratios.values()):.2f} x the best peer"
                      for ours, ratios in row["over"].items() if ratios)  # fmt: skip
-    deaf = "" if row["hears"] > HEARS else f"  DEAF ({row['hears']:.1e})"
+    deaf = f"  DEAF ({_hears(row):.1e})" if _hears(row) <= HEARS else ""
     return f"{name:22} {cells}  {best}{deaf}"
+
+
+def _hears(row: Row) -> float:
+    """Of rows that were made before it was asked nobody knows: they count as deaf."""
+    return float(row.get("hears", 0.0))
 
 
 def _cell(cell: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from autofuse.interop.torch.report import GraphReport
 from autofuse.limits import usable_cores
-from benchmarks.models.types import Built
+from benchmarks.models.types import Built, missing
 from benchmarks.torch_results import floats, reported
 
 Call = Callable[[], list[Tensor]]
@@ -62,7 +61,7 @@ class System:
     @property
     def absent(self) -> tuple[str, ...]:
         """The modules that are not here."""
-        return tuple(name for name in self.needs if find_spec(name) is None)
+        return missing(self.needs)
 
 
 def _called(model: Any, served: Served) -> Call:

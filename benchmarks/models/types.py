@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -31,4 +31,9 @@ class Network:
     @property
     def absent(self) -> tuple[str, ...]:
         """The modules that are not here."""
-        return tuple(name for name in self.needs if find_spec(name) is None)
+        return missing(self.needs)
+
+
+def missing(modules: Iterable[str]) -> tuple[str, ...]:
+    """Those of some modules that are not here."""
+    return tuple(name for name in modules if find_spec(name) is None)

@@ -69,29 +69,34 @@ class Prices:
 
     def _known_us(self, candidate: Candidate) -> float:
         """The sum of a plan's kernels under its launches, as far as they are known."""
-        known = ((self.kernels.by_key.get(key), launch) for key, launch in self._pairs(candidate))
-        return sum(times.us.get(launch, 0.0) for times, launch in known if times is not None)
+        return sum(us for _, us in self._times(candidate) if us is not None)
 
     def _is_known(self, candidate: Candidate) -> bool:
         """Whether all kernels of a plan were timed under its launches."""
-        known = ((self.kernels.by_key.get(key), launch) for key, launch in self._pairs(candidate))
-        return all(times is not None and launch in times.us for times, launch in known)
+        return all(us is not None for _, us in self._times(candidate))
 
     def _pairs(self, candidate: Candidate) -> Iterator[tuple[str, LaunchConfig]]:
         """The key and the launch of each kernel of a plan."""
         return zip(self.kernels.keys(candidate.plan), candidate.launches, strict=True)
 
+    def _times(
+        self, candidate: Candidate
+    ) -> Iterator[tuple[tuple[str, LaunchConfig], float | None]]:
+        """What each kernel of a plan took under its launch, None where it was not timed."""
+        for key, launch in self._pairs(candidate):
+            times = self.kernels.by_key.get(key)
+            yield (key, launch), None if times is None else times.us.get(launch)
+
     def of(self, candidate: Candidate) -> Price:
         """What is predicted of a candidate now."""
         bias, known_us, guessed_us, noise_us = self._bias(), 0.0, 0.0, 0.0
         slack_us: list[float] = []
-        for key, launch in self._pairs(candidate):
-            times = self.kernels.by_key.get(key)
-            known = None if times is None else times.us.get(launch)
+        for pair, known in self._times(candidate):
             if known is not None:
                 known_us += known
-                noise_us += 0.0 if (key, launch) in self._fastest else NOISE * known
+                noise_us += 0.0 if pair in self._fastest else NOISE * known
                 continue
+            key, _ = pair
             likely_us = bias.time_us(self._kinds[key], self._guesses[key])
             guessed_us += likely_us
             slack_us.append(likely_us - bias.time_us(self._kinds[key], self._guesses[key], -1.0))
