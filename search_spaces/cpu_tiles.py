@@ -120,11 +120,11 @@ def _possible(f: TileFacts, m: Machine) -> Iterator[tuple[Setting, ...]]:
 
 
 def may_dot(f: TileFacts) -> bool:
-    """Both operands lie along their terms, or the left one is small enough to be copied so."""
+    """Both operands lie along their terms, or the left one is small enough to be copied so; what
+    the right one is computed from may lie so instead."""
+    right = f.right_along if f.right is None else f.right[1] == 1 and f.right[0] != 1
     return (
-        f.rows < DOT_ROWS and not f.local and not f.packed
-        and f.right is not None and f.right[1] == 1
-        and f.right[0] != 1 and f.left is not None
+        f.rows < DOT_ROWS and not f.local and not f.packed and right and f.left is not None
         and (f.left[1] == 1 or f.rows * f.terms * f.itemsize <= KEPT_BYTES)
     )  # fmt: skip
 

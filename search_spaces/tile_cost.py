@@ -21,6 +21,8 @@ L2_BYTES, WAYS, LINE = 12, 8, 64
 # or computed first; and for a block, a tile, and the sum of a vector's lanes.
 RUNS, SHORT_RUNS = 6.0, 16.0
 COPIED, TRANSPOSED, COMPUTED = 2.0, 5.0, 16.0
+# And computed in a register where vectors run along terms.
+ALONG = 3.0
 BLOCK, TILE_START, LANE_SUM = 200.0, 12.0, 2.0
 # How much slower than a copied panel rows of one that lies in memory come from the second level.
 STRIDED = 1.6
@@ -129,8 +131,9 @@ def _tile(
     again = 1 - c.rows / max(height, c.rows)
     fetched = 0.0 if near else again * columns_read * f.itemsize / L2_BYTES
     if c.dot:
-        sums = rows * columns
-        each = max(sums, CHAINS, fetched * lanes) + LOAD * (rows + columns)
+        sums, computed = rows * columns, 0.0 if f.right is not None else ALONG * columns
+        fetched = fetched if f.right is not None else 0.0
+        each = max(sums + computed, CHAINS, fetched * lanes) + LOAD * (rows + columns)
         return f.terms / lanes * each + sums * LANE_SUM + TILE_START
     vectors = -(-columns // lanes)
     each = max(rows * vectors, CHAINS, fetched, _crowded(f, c, rows)) + LOAD * (rows + vectors)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
-from autofuse.graph.types import Graph
+from autofuse.graph.types import Graph, Value
 from autofuse.kernel.elements.values import Frame, memory
 from autofuse.kernel.ir.emit import Emitter
+from autofuse.kernel.tiles.along import places_read
 from autofuse.kernel.tiles.block import TileBlock
 from autofuse.kernel.tiles.lanes import TileLanes
 from autofuse.kernel.tiles.operands import left_in_memory, right_in_memory
 from autofuse.kernel.tiles.parts import TileSettings
+from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
+from autofuse.ops.scalar import Expr, Lit
 from autofuse.plan.fusion.groups import reads
 from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.parameters import (
@@ -39,7 +43,14 @@ from autofuse.plan.parameters import (
 from autofuse.plan.schedules.forms import Form
 from autofuse.plan.schedules.online import Online, online_of
 from autofuse.plan.schedules.pairs import stored_dtype
-from autofuse.plan.schedules.tiles import Tiles, ends_in_tiles, line_of, row_scratch, tiles_of
+from autofuse.plan.schedules.tiles import (
+    Contraction,
+    Tiles,
+    ends_in_tiles,
+    line_of,
+    row_scratch,
+    tiles_of,
+)
 from autofuse.plan.types import FusionGroup, LaunchConfig
 
 # The parameters that only this schedule has.
@@ -64,6 +75,8 @@ TILE_PARAMETERS = {
         TAIL,
     )
 }
+# Terms that are looked at to see how they lie.
+PROBED = 16
 # Elements from one row or column of an operand to the next, and from one term to the next.
 Steps = tuple[int, int]
 
@@ -90,6 +103,8 @@ class TileFacts:
     # How the operands of the widest product lie in memory (None: they are computed).
     left: Steps | None = None
     right: Steps | None = None
+    # Whether a right operand that is computed is so from what lies term by term.
+    right_along: bool = False
     # Whether the results of a batch are neighbours.
     batch_last: bool = False
     # The type of all factors (None: there are several).
@@ -198,12 +213,34 @@ def _block(
 
 def _lying(
     graph: Graph, group: FusionGroup, form: Form, tiles: Tiles
-) -> tuple[Steps | None, Steps | None, bool]:
-    """How both operands of the widest product lie, and whether a batch is last in all of them."""
+) -> tuple[Steps | None, Steps | None, bool, bool]:
+    """How both operands of the widest product lie, whether what the right one is computed from lies
+    term by term, and whether a batch is last in all of them."""
     block = _block(graph, group, form, tiles, LaunchConfig())
     widest = max(tiles.products, key=lambda p: p.width * p.terms)
     found = left_in_memory(block, widest), right_in_memory(block, widest)
     left, right = (None if p is None else (p.outer, p.inner) for p in found)
     plain = tiles.groups == 1 and not widest.diagonal
     along = TileLanes(form, tiles, block.base, {}, block.s).fit(512) if plain else None
-    return left, right, along is not None
+    computed = right is None and _lies_along(block, widest)
+    return left, right, computed, along is not None
+
+
+def _lies_along(b: TileBlock, p: Contraction) -> bool:
+    """Whether terms of a column are nearer to each other than to those of the next one, in the
+    largest array that the right operand of a product is computed from."""
+    columns = (0, 1) if p.width > 1 else (0,)
+    terms = range(min(p.terms, PROBED))
+    read: dict[Value, dict[tuple[int, int], Expr]] = {}
+    for column, term in product(columns, terms):
+        for value, place in places_read(b, p, ix.lit(column), ix.lit(term)):
+            read.setdefault(value, {})[column, term] = place
+    if not read:
+        return False
+    places = read[max(read, key=lambda v: b.graph.type_of(v).nbytes)]
+    known = {at: int(place.value) for at, place in places.items() if isinstance(place, Lit)}
+    if len(known) < len(columns) * len(terms):
+        return False
+    first = [known[0, term] for term in terms]
+    near = max(first) - min(first) < len(terms)
+    return near and len(columns) == 2 and abs(known[1, 0] - first[0]) >= len(terms)

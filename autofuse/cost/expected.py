@@ -25,6 +25,7 @@ from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.fusion.products import product_of
 from autofuse.plan.parameters import (
     COLUMN_BLOCK,
+    DOT,
     MICRO,
     PACK,
     ROW_BLOCK,
@@ -272,7 +273,7 @@ class _Tiled:
         self.batch = self._extent(tiles.batch)
         self.high = -(-rows // height)
         self.broad = -(-columns // min(COLUMN_BLOCK.of(launch) or columns, columns))
-        self.packs, self.walks = PACK.of(launch), WALK.of(launch)
+        self.packs, self.walks, self.dot = PACK.of(launch), WALK.of(launch), DOT.of(launch)
         online = online_under(graph, form, tiles, launch)
         self.streamed = {p.node for p in online.sources} if online is not None else set[int]()
         self.shares = (
@@ -319,24 +320,28 @@ class _Tiled:
         if not tags or self.graph.type_of(value).shape[-1] == 1:
             return False
         if self.tiles.columns:
-            return tags[-1] != self.tiles.columns[-1]
+            along = self.dot and not isinstance(tags[-1], int)  # as vectors run, along terms
+            return tags[-1] != self.tiles.columns[-1] and not along
         return isinstance(tags[-1], int)
 
     def _right_us(self, p: Contraction) -> float:
         """Every block of rows reads the panels of the right operand again, and copies or computes
-        them first. Where columns come in blocks, one whose terms are neighbours is read as it
-        lies."""
+        them first, but for vectors along terms. Where columns come in blocks, one whose terms are
+        neighbours is read as it lies."""
         node = self.graph[p.node]
         value = node.inputs[p.right]
         nbytes = p.terms * p.width * self.graph.type_of(value).dtype.compute.itemsize
         is_made = value.node in self.nodes
         passes = self.batch * self.high * self.shares.get(p.node, 1.0)
+        made = self.batch * self.high * p.groups * p.terms * p.width
+        if self.dot:  # read, or computed in registers, and not copied
+            again = 0.0 if is_made else (passes - 1) * self.peaks.move_us(nbytes)
+            return again + self._again_us(value, made)
         turned = self._is_turned(p, value)
         lies = turned and p.node in self.streamed and not is_made
         copied = 2 * nbytes if is_made or (self.packs and not lies) else nbytes
         far = (turned and not lies) or self._is_patches(p, p.right)
         each = _copied_us(self.peaks, copied) + far * self._one_by_one_us(p.terms * p.width)
-        made = self.batch * self.high * p.groups * p.terms * p.width
         return passes * each + self._again_us(value, made)
 
     def _is_turned(self, p: Contraction, value: Value) -> bool:

@@ -92,7 +92,8 @@ MERGE = LaunchParameter(
 MICRO = LaunchParameter(
     "micro", str,
     ("6x64", "14x32", "8x48", "12x32", "28x16", "4x64", "2x64", "1x64", "6x16", "4x24", "3x32",
-     "5x16", "7x48", "32x32", "16x64", "16x32", "4x6", "3x8", "2x8", "1x8", "2x4"),
+     "5x16", "7x48", "32x32", "16x64", "16x32", "4x6", "3x8", "2x8", "1x8", "2x4",
+     "1x1", "1x2", "1x4", "2x1", "2x2", "4x1", "4x2", "8x1"),
     "6x64", "Rows and columns of a product that are accumulated in registers at once.",
     (*TILES, DIAGONAL), spelled=True,
 )  # fmt: skip

@@ -44,6 +44,8 @@ class LoopKind(StrEnum):
     GRID = "grid"
     # The data-parallel inner dimension: SIMD on a CPU, the threads of a block on a GPU.
     LANE = "lane"
+    # As LANE, where there are as many as a vector has: written out as one (C).
+    VECTOR = "vector"
     # One after another.
     SERIAL = "serial"
     # As SERIAL, and written out by a compiler.

@@ -16,6 +16,7 @@ from autofuse.kernel.cuda.mma import SUMS_PAD
 from autofuse.kernel.elements.values import Frame
 from autofuse.kernel.ir.emit import LoweringError
 from autofuse.kernel.ir.types import Local, Panel, statements
+from autofuse.kernel.tiles.along import AlongProduct, is_along
 from autofuse.kernel.tiles.block import TileBlock
 from autofuse.kernel.tiles.edges import row_tiles
 from autofuse.kernel.tiles.epilogue import IndexOf, TileCell, at_items, epilogue
@@ -90,8 +91,10 @@ def _emit_columns(b: TileBlock) -> None:
     walking: dict[int, WalkedProduct | PatchedProduct] = {**dict(walkers(b)), **dict(patched(b))}
     own = [p for p in products if p.node not in walking]
     lefts = {p.node: _left(b, p) for p in own if not _is_copied(b, p)}
+    along = {p.node: AlongProduct.of(b, p, lefts[p.node]) for p in own if is_along(b, p)}
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
+    cut = 0 if along else cut
     # What is multiplied at once, a pair of terms or a tile of them, is in one block of them.
     unit = max(2, *map(b.pair_unit, products))
     ways = (w.way for w in walking.values())
@@ -105,7 +108,7 @@ def _emit_columns(b: TileBlock) -> None:
             here[p.node] = (
                 copied_left(b, p, block) if known is None else partial(b.left_panel, known, block)
             )
-        work = _Columns(b, walking, here, shared, block)
+        work = _Columns(b, walking, along, here, shared, block)
         if b.s.across:
             work.emit_across(last)
         else:
@@ -115,11 +118,12 @@ def _emit_columns(b: TileBlock) -> None:
 @dataclass(frozen=True)
 class _Columns:
     """The register tiles of a block whose columns are parallel axes. Of `walking` products patches
-    are read where they lie, of others there are `lefts`; sums are `shared` by blocks of
-    terms, of which this is one."""
+    are read where they lie, of those `along` terms the right operand is computed, of others there
+    are `lefts`; sums are `shared` by blocks of terms, of which this is one."""
 
     b: TileBlock
     walking: Mapping[int, WalkedProduct | PatchedProduct]
+    along: Mapping[int, AlongProduct]
     lefts: Mapping[int, LeftOf]
     shared: Mapping[int, Scratch]
     block: TermBlock
@@ -132,6 +136,7 @@ class _Columns:
             rights = {
                 p.node: right_panel(b, p, column, panel.count, self.block, b.s.dot)
                 for p in b.tiles.products
+                if p.node not in self.along
             }
             for tile in row_tiles(b):
                 places = self.places(tile, panel.count)
@@ -184,11 +189,15 @@ class _Columns:
     ) -> None:  # fmt: skip
         """One register tile of every product."""
         b, begin = self.b, self.start(tile, panel, own)
+        column = ix.iadd(b.first_column, panel.first)
         for p in b.tiles.products:
-            place, right = places[p.node], rights[p.node]
+            place = places[p.node]
             target = Panel(place.buffer, begin(place), place.stride)
+            if p.node in self.along:
+                self.along[p.node].multiply(tile, panel.count, target, column)
+                continue
+            right = rights[p.node]
             if p.node in self.walking:
-                column = ix.iadd(b.first_column, panel.first)
                 walker = self.walking[p.node]
                 walker.multiply(tile, panel.count, target, right, column, self.block)
                 continue

@@ -22,6 +22,7 @@ from autofuse.kernel.text.c.dot import dot_text
 from autofuse.kernel.text.c.lanes import lanes_text
 from autofuse.kernel.text.c.pairs import pairs_text
 from autofuse.kernel.text.c.tile import tile_text
+from autofuse.kernel.text.c.vectors import vector_lines
 from autofuse.kernel.text.dialects import LANES, C, Dialect
 from autofuse.kernel.text.printer import Printer, signature
 from autofuse.ops.dtypes import DType
@@ -129,12 +130,19 @@ class _CPrinter(Printer):
             yield from self.block(loop.body, depth + 1, in_lane)
             yield f"{pad}}}"
             return
-        around = self.dialect
-        if loop.kind is LoopKind.LANE and _vectorises(loop):
+        if loop.kind is LoopKind.VECTOR:
+            lines = vector_lines(loop, self.operand)
+            if lines is not None:
+                yield f"{pad}{{"
+                yield from (f"{pad}  {line}" for line in lines)
+                yield f"{pad}}}"
+                return
+        around, lanes = self.dialect, loop.kind in (LoopKind.LANE, LoopKind.VECTOR)
+        if lanes and _vectorises(loop):
             yield f"{pad}#pragma omp simd{self._reductions(loop.folds)}"
             self.dialect = LANES
         yield f"{pad}{self.grid_head(loop) if loop.kind is LoopKind.GRID else self.head(loop)}"
-        yield from self.block(loop.body, depth + 1, in_lane or loop.kind is LoopKind.LANE)
+        yield from self.block(loop.body, depth + 1, in_lane or lanes)
         self.dialect = around
         yield f"{pad}}}"
 

@@ -4,6 +4,48 @@ void *aligned_alloc(__SIZE_TYPE__, __SIZE_TYPE__);
 void free(void *);
 void abort(void);
 
+/* part: af_wide_ */
+/* Narrow numbers that lie side by side as lanes of 32 bits. GCC converts a vector of 8 bytes one by
+ * one; of its builtins alone it knows that they store nothing, which it does not of assembly. */
+#define AF_WIDE(T, D, N, V)                                                                  \
+  static inline af_int32_tx##N af_wide_##D##_x##N(const T *from) { return (af_int32_tx##N)V; }
+#define AF_WIDE_ALL(N, BYTES, WORDS)                                                         \
+  AF_WIDE(int8_t, i8, N, BYTES(sx, int8_t)) AF_WIDE(uint8_t, u8, N, BYTES(zx, uint8_t))      \
+  AF_WIDE(int16_t, i16, N, WORDS(sx, int16_t)) AF_WIDE(uint16_t, u16, N, WORDS(zx, uint16_t)) \
+  AF_WIDE(af_bf16, bf16, N, WORDS(zx, uint16_t))
+#define AF_CONVERTED(T, N)                                                                   \
+  __builtin_convertvector(                                                                   \
+    *(const T __attribute__((vector_size(N * sizeof(T)), aligned(1), may_alias)) *)from, af_int32_tx##N)
+#define AF_CONVERTED_4(HOW, T) AF_CONVERTED(T, 4)
+#define AF_CONVERTED_8(HOW, T) AF_CONVERTED(T, 8)
+#define AF_CONVERTED_16(HOW, T) AF_CONVERTED(T, 16)
+typedef int32_t af_4_bytes __attribute__((aligned(1), may_alias));
+typedef int64_t af_8_bytes __attribute__((aligned(1), may_alias));
+typedef char af_bytes __attribute__((vector_size(16), aligned(1), may_alias));
+typedef short af_words __attribute__((vector_size(16), aligned(1), may_alias));
+typedef short af_words_16 __attribute__((vector_size(32), aligned(1), may_alias));
+#if defined(__AVX2__) && !defined(__clang__)
+#define AF_BYTES_4(HOW, T) \
+  __builtin_ia32_pmov##HOW##bd128((af_bytes)(af_int32_tx4){*(const af_4_bytes *)from, 0, 0, 0})
+#define AF_WORDS_4(HOW, T) \
+  __builtin_ia32_pmov##HOW##wd128((af_words)(af_int64_tx2){*(const af_8_bytes *)from, 0})
+#define AF_BYTES_8(HOW, T) \
+  __builtin_ia32_pmov##HOW##bd256((af_bytes)(af_int64_tx2){*(const af_8_bytes *)from, 0})
+#define AF_WORDS_8(HOW, T) __builtin_ia32_pmov##HOW##wd256(*(const af_words *)from)
+AF_WIDE_ALL(4, AF_BYTES_4, AF_WORDS_4) AF_WIDE_ALL(8, AF_BYTES_8, AF_WORDS_8)
+#else
+AF_WIDE_ALL(4, AF_CONVERTED_4, AF_CONVERTED_4) AF_WIDE_ALL(8, AF_CONVERTED_8, AF_CONVERTED_8)
+#endif
+#if defined(__AVX512F__) && !defined(__clang__)
+#define AF_BYTES_16(HOW, T) __builtin_ia32_pmov##HOW##bd512_mask( \
+  *(const af_bytes *)from, (af_int32_tx16){0}, (unsigned short)-1)
+#define AF_WORDS_16(HOW, T) __builtin_ia32_pmov##HOW##wd512_mask( \
+  *(const af_words_16 *)from, (af_int32_tx16){0}, (unsigned short)-1)
+AF_WIDE_ALL(16, AF_BYTES_16, AF_WORDS_16)
+#elif defined(__AVX512F__)
+AF_WIDE_ALL(16, AF_CONVERTED_16, AF_CONVERTED_16)
+#endif
+
 /* part: af_pair */
 /* Pairs of bf16: c + the products of both of `a` with both of each lane of `b`, sums in f32. */
 #define AF_PAIRS(N)                                                                          \
