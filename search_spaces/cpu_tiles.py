@@ -19,7 +19,7 @@ from autofuse.plan.parameters import (
 )
 from autofuse.plan.types import Setting
 from search_spaces.tile_cost import Machine, TileChoice, tile_cost
-from search_spaces.tile_facts import TileFacts
+from search_spaces.tile_facts import COLUMNS, TERMS, TileFacts
 
 # Vector registers by their width in bits: AVX-512 has 32, AVX2 and NEON fewer or narrower ones.
 REGISTERS = {512: 32, 256: 16, 128: 32}
@@ -113,7 +113,7 @@ def _possible(f: TileFacts, m: Machine) -> Iterator[tuple[Setting, ...]]:
             for height in _row_blocks(f, rows, m):
                 for width in _column_blocks(f, columns):
                     for terms in _term_blocks(f, height, width or f.columns, dot, m):
-                        for pack in _packs(f, dot):
+                        for pack in _packs(f, dot, terms):
                             lefts = _packs_left(f, dot, height * (terms or f.terms), m)
                             for left, across in product(lefts, _acrosses(f, pack)):
                                 yield dot, across, micro, height, width, terms, pack, left
@@ -122,7 +122,7 @@ def _possible(f: TileFacts, m: Machine) -> Iterator[tuple[Setting, ...]]:
 def may_dot(f: TileFacts) -> bool:
     """Both operands lie along their terms, or the left one is small enough to be copied so; what
     the right one is computed from may lie so instead."""
-    right = f.right_along if f.right is None else f.right[1] == 1 and f.right[0] != 1
+    right = f.right_near == TERMS if f.right is None else f.right[1] == 1 and f.right[0] != 1
     return (
         f.rows < DOT_ROWS and not f.local and not f.packed and right and f.left is not None
         and (f.left[1] == 1 or f.rows * f.terms * f.itemsize <= KEPT_BYTES)
@@ -195,10 +195,13 @@ def _acrosses(f: TileFacts, pack: bool) -> Iterable[bool]:
     return (False, True) if pack and not f.local and f.rows > STREAMED_ROWS else (False,)
 
 
-def _packs(f: TileFacts, dot: bool) -> Iterable[bool]:
-    """Whether there is a choice: what lies otherwise than it is read is copied anyway."""
+def _packs(f: TileFacts, dot: bool, terms: int) -> Iterable[bool]:
+    """Whether there is a choice: what lies otherwise than it is read is copied anyway, and what is
+    computed but for a few terms at once that lie by columns."""
     if dot or f.packed:
         return (False,)
+    if f.right is None and f.right_near == COLUMNS and terms in STREAMED and f.terms % terms == 0:
+        return (False, True)
     return (False, True) if f.right is not None and f.right[0] == 1 else (True,)
 
 

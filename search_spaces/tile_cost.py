@@ -21,8 +21,9 @@ L2_BYTES, WAYS, LINE = 12, 8, 64
 # or computed first; and for a block, a tile, and the sum of a vector's lanes.
 RUNS, SHORT_RUNS = 6.0, 16.0
 COPIED, TRANSPOSED, COMPUTED = 2.0, 5.0, 16.0
-# And computed in a register where vectors run along terms.
-ALONG = 3.0
+# And computed in a register; what it costs more to store it, although it could be (measured on Zen
+# 3, of bytes: compilers widen them in steps).
+ALONG, STORED = 3.0, 10.0
 BLOCK, TILE_START, LANE_SUM = 200.0, 12.0, 2.0
 # How much slower than a copied panel rows of one that lies in memory come from the second level.
 STRIDED = 1.6
@@ -136,7 +137,9 @@ def _tile(
         each = max(sums + computed, CHAINS, fetched * lanes) + LOAD * (rows + columns)
         return f.terms / lanes * each + sums * LANE_SUM + TILE_START
     vectors = -(-columns // lanes)
-    each = max(rows * vectors, CHAINS, fetched, _crowded(f, c, rows)) + LOAD * (rows + vectors)
+    made: float = ALONG * vectors if f.right is None and not c.pack and not f.packed else 0.0
+    each = max(rows * vectors + made, CHAINS, 0.0 if made else fetched, _crowded(f, c, rows))
+    each += LOAD * (rows + vectors)
     each += _apart(f, m, c, rows, terms)
     if _strides_far(f, c, terms):
         each += again * FAR_ROW
@@ -204,6 +207,13 @@ def _crowded(f: TileFacts, c: TileChoice, rows: int) -> float:
     return 1.25 * rows * c.columns * f.itemsize / LINE
 
 
+def _streamed(f: TileFacts, width: int, terms: int, runs: float, short: float) -> float:
+    """What each vector costs of few rows that are read from end to end, as far as a block goes."""
+    long = width * f.itemsize >= min(LONG_RUN, f.columns * f.itemsize)
+    many = terms / (24 if f.columns * f.itemsize >= PAGE // 2 else 256)
+    return (runs if long else short) * (1 + many)
+
+
 def _held(step: int, lines: int) -> int:
     """Lines `step` bytes apart that a cache of so many lines, in sets of WAYS, holds at once."""
     sets = lines // WAYS
@@ -219,8 +229,10 @@ def _right(f: TileFacts, m: Machine, c: TileChoice, height: int, width: int, ter
     short = SHORT_RUNS if far else 2 * runs if total > m.l2 // 2 else runs
     if c.dot or f.packed:
         return runs
+    if f.right is None and c.pack:
+        return COMPUTED + (STORED if f.right_near else 0.0)
     if f.right is None:
-        return COMPUTED
+        return _streamed(f, width, terms, runs, short)
     if f.right[1] == 1 and f.right[0] != 1:
         return TRANSPOSED + runs
     if f.right[0] != 1 or c.pack:
@@ -228,9 +240,7 @@ def _right(f: TileFacts, m: Machine, c: TileChoice, height: int, width: int, ter
         run = (runs + short) / 2 if c.across else short
         return (COPIED if f.right[0] == 1 else COMPUTED) + run
     if terms <= FEW_TERMS:
-        long = width * f.itemsize >= min(LONG_RUN, f.columns * f.itemsize)
-        many = terms / (24 if f.columns * f.itemsize >= PAGE // 2 else 256)
-        return (runs if long else short) * (1 + many)
+        return _streamed(f, width, terms, runs, short)
     # Rows of a panel that is read as it lies may push each other out before the next rows of the
     # left operand come.
     tiles = -(-height // c.rows)

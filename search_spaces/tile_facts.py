@@ -11,8 +11,8 @@ from typing import Any
 from autofuse.graph.types import Graph, Value
 from autofuse.kernel.elements.values import Frame, memory
 from autofuse.kernel.ir.emit import Emitter
-from autofuse.kernel.tiles.along import places_read
 from autofuse.kernel.tiles.block import TileBlock
+from autofuse.kernel.tiles.computed import places_read
 from autofuse.kernel.tiles.lanes import TileLanes
 from autofuse.kernel.tiles.operands import left_in_memory, right_in_memory
 from autofuse.kernel.tiles.parts import TileSettings
@@ -75,8 +75,9 @@ TILE_PARAMETERS = {
         TAIL,
     )
 }
-# Terms that are looked at to see how they lie.
+# Terms, and columns, that are looked at to see how they lie.
 PROBED = 16
+TERMS, COLUMNS = "terms", "columns"
 # Elements from one row or column of an operand to the next, and from one term to the next.
 Steps = tuple[int, int]
 
@@ -103,8 +104,9 @@ class TileFacts:
     # How the operands of the widest product lie in memory (None: they are computed).
     left: Steps | None = None
     right: Steps | None = None
-    # Whether a right operand that is computed is so from what lies term by term.
-    right_along: bool = False
+    # What is next to each other in what a right operand is computed from: TERMS, COLUMNS, "" for
+    # neither, or where it is not computed.
+    right_near: str = ""
     # Whether the results of a batch are neighbours.
     batch_last: bool = False
     # The type of all factors (None: there are several).
@@ -213,34 +215,37 @@ def _block(
 
 def _lying(
     graph: Graph, group: FusionGroup, form: Form, tiles: Tiles
-) -> tuple[Steps | None, Steps | None, bool, bool]:
-    """How both operands of the widest product lie, whether what the right one is computed from lies
-    term by term, and whether a batch is last in all of them."""
+) -> tuple[Steps | None, Steps | None, str, bool]:
+    """How both operands of the widest product lie, what is next to each other in what the right one
+    is computed from, and whether a batch is last in all of them."""
     block = _block(graph, group, form, tiles, LaunchConfig())
     widest = max(tiles.products, key=lambda p: p.width * p.terms)
     found = left_in_memory(block, widest), right_in_memory(block, widest)
     left, right = (None if p is None else (p.outer, p.inner) for p in found)
     plain = tiles.groups == 1 and not widest.diagonal
     along = TileLanes(form, tiles, block.base, {}, block.s).fit(512) if plain else None
-    computed = right is None and _lies_along(block, widest)
-    return left, right, computed, along is not None
+    near = _near(block, widest) if right is None else ""
+    return left, right, near, along is not None
 
 
-def _lies_along(b: TileBlock, p: Contraction) -> bool:
-    """Whether terms of a column are nearer to each other than to those of the next one, in the
-    largest array that the right operand of a product is computed from."""
-    columns = (0, 1) if p.width > 1 else (0,)
-    terms = range(min(p.terms, PROBED))
+def _near(b: TileBlock, p: Contraction) -> str:
+    """Whether terms or columns are next to each other in the largest array that the right operand
+    of a product is computed from."""
+    probed = min(PROBED, p.terms, p.width)
+    if probed < 2:
+        return ""
     read: dict[Value, dict[tuple[int, int], Expr]] = {}
-    for column, term in product(columns, terms):
-        for value, place in places_read(b, p, ix.lit(column), ix.lit(term)):
-            read.setdefault(value, {})[column, term] = place
+    for at in {(c, t) for c, t in product(range(probed), repeat=2) if 0 in (c, t)}:
+        for value, place in places_read(b, p, *map(ix.lit, at)):
+            read.setdefault(value, {})[at] = place
     if not read:
-        return False
+        return ""
     places = read[max(read, key=lambda v: b.graph.type_of(v).nbytes)]
     known = {at: int(place.value) for at, place in places.items() if isinstance(place, Lit)}
-    if len(known) < len(columns) * len(terms):
-        return False
-    first = [known[0, term] for term in terms]
-    near = max(first) - min(first) < len(terms)
-    return near and len(columns) == 2 and abs(known[1, 0] - first[0]) >= len(terms)
+    if len(known) < 2 * probed - 1:
+        return ""
+    columns, terms = ({known[at] for at in known if at[axis] == 0} for axis in (1, 0))
+    for name, near, far in ((TERMS, terms, columns), (COLUMNS, columns, terms)):
+        if max(near) - min(near) < probed <= max(far) - min(far):
+            return name
+    return ""

@@ -334,7 +334,7 @@ class _Tiled:
         is_made = value.node in self.nodes
         passes = self.batch * self.high * self.shares.get(p.node, 1.0)
         made = self.batch * self.high * p.groups * p.terms * p.width
-        if self.dot:  # read, or computed in registers, and not copied
+        if self.dot or (is_made and not self.packs):  # read, or made in registers, not copied
             again = 0.0 if is_made else (passes - 1) * self.peaks.move_us(nbytes)
             return again + self._again_us(value, made)
         turned = self._is_turned(p, value)

@@ -22,7 +22,7 @@ from autofuse.ops.scalar import Call, Expr, Lit, Sym
 # Rows shorter than this have too few lanes for a vector.
 LEAST_LANES = 8
 # Statements that are written out for each element of a row of a few.
-MOST_STATEMENTS = 8
+MOST_STATEMENTS = 16
 
 
 def nest_lanes(kernel: Kernel) -> Kernel:
@@ -34,11 +34,23 @@ def _nested(lane: Loop, known: Spelling) -> tuple[Stmt, ...]:
     """The lanes row by row, where there are rows."""
     if lane.folds or has_loop(lane.body):
         return (lane,)
-    width = min((n for n in _divisors(lane, known) if is_multiple(lane.extent, n)), default=0)
+    found = {n for n in _divisors(lane, known) if is_multiple(lane.extent, n)}
+    width = min(found, default=0)
     if width in (0, 1, lane.var.extent):
         return (lane,)
     if width < LEAST_LANES and len(lane.body) > MOST_STATEMENTS:
         return (lane,)
+    runs = (n for n in found if n % width == 0 and n >= LEAST_LANES * width)
+    if width < LEAST_LANES and (run := min(runs, default=0)) not in (0, lane.var.extent):
+        (outer,) = _rows(lane, known, run)
+        inside = known.inner()
+        assert isinstance(outer, Loop) and isinstance(outer.body[0], Loop)
+        return (replace(outer, body=_nested(outer.body[0], inside)),)
+    return _rows(lane, known, width)
+
+
+def _rows(lane: Loop, known: Spelling, width: int) -> tuple[Stmt, ...]:
+    """The lanes in rows of so many."""
     row = Sym(f"{lane.var.name}_r", DType.I64, (lane.var.extent or 0) // width)
     own = Sym(f"{lane.var.name}_c", DType.I64, width)
     inner = known.inner()
@@ -58,7 +70,7 @@ def _divisors(lane: Loop, known: Spelling) -> Iterator[int]:
         for index in map(inner.settled, indices_of(stmt)):
             for e in walk(index):
                 match e:
-                    case Call(fn="rem", args=(a, Lit(value=int(n))), dtype=DType.I64):
+                    case Call(fn="rem" | "div", args=(a, Lit(value=int(n))), dtype=DType.I64):
                         if _starts_rows(a, lane.var, n):
                             yield n
         inner.note(stmt)

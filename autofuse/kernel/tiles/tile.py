@@ -16,8 +16,8 @@ from autofuse.kernel.cuda.mma import SUMS_PAD
 from autofuse.kernel.elements.values import Frame
 from autofuse.kernel.ir.emit import LoweringError
 from autofuse.kernel.ir.types import Local, Panel, statements
-from autofuse.kernel.tiles.along import AlongProduct, is_along
 from autofuse.kernel.tiles.block import TileBlock
+from autofuse.kernel.tiles.computed import ComputedProduct, computed_products, is_along
 from autofuse.kernel.tiles.edges import row_tiles
 from autofuse.kernel.tiles.epilogue import IndexOf, TileCell, at_items, epilogue
 from autofuse.kernel.tiles.fragment_online import emit_fragments
@@ -91,15 +91,15 @@ def _emit_columns(b: TileBlock) -> None:
     walking: dict[int, WalkedProduct | PatchedProduct] = {**dict(walkers(b)), **dict(patched(b))}
     own = [p for p in products if p.node not in walking]
     lefts = {p.node: _left(b, p) for p in own if not _is_copied(b, p)}
-    along = {p.node: AlongProduct.of(b, p, lefts[p.node]) for p in own if is_along(b, p)}
     terms = {p.terms for p in products}
     cut = b.s.term_block if len(terms) == 1 and b.s.term_block < max(terms) else 0
-    cut = 0 if along else cut
+    cut = 0 if any(is_along(b, p) for p in own) else cut
     # What is multiplied at once, a pair of terms or a tile of them, is in one block of them.
     unit = max(2, *map(b.pair_unit, products))
     ways = (w.way for w in walking.values())
     cut = whole_taps(-(-cut // unit) * unit, max(terms), ways)
     cut = cut if cut < max(terms) else 0
+    computed = computed_products(b, own, lefts, cut)
     shared = {p.node: b.zeroed(p, _stride(b, b.width)) for p in products} if cut else {}
     with b.term_blocks(max(terms), cut) as (block, last):
         here: dict[int, LeftOf] = {}
@@ -108,7 +108,7 @@ def _emit_columns(b: TileBlock) -> None:
             here[p.node] = (
                 copied_left(b, p, block) if known is None else partial(b.left_panel, known, block)
             )
-        work = _Columns(b, walking, along, here, shared, block)
+        work = _Columns(b, walking, computed, here, shared, block)
         if b.s.across:
             work.emit_across(last)
         else:
@@ -118,12 +118,12 @@ def _emit_columns(b: TileBlock) -> None:
 @dataclass(frozen=True)
 class _Columns:
     """The register tiles of a block whose columns are parallel axes. Of `walking` products patches
-    are read where they lie, of those `along` terms the right operand is computed, of others there
-    are `lefts`; sums are `shared` by blocks of terms, of which this is one."""
+    are read where they lie, of `computed` ones the right operand is made in registers, of others
+    there are `lefts`; sums are `shared` by blocks of terms, of which this is one."""
 
     b: TileBlock
     walking: Mapping[int, WalkedProduct | PatchedProduct]
-    along: Mapping[int, AlongProduct]
+    computed: Mapping[int, ComputedProduct]
     lefts: Mapping[int, LeftOf]
     shared: Mapping[int, Scratch]
     block: TermBlock
@@ -136,7 +136,7 @@ class _Columns:
             rights = {
                 p.node: right_panel(b, p, column, panel.count, self.block, b.s.dot)
                 for p in b.tiles.products
-                if p.node not in self.along
+                if p.node not in self.computed
             }
             for tile in row_tiles(b):
                 places = self.places(tile, panel.count)
@@ -193,8 +193,9 @@ class _Columns:
         for p in b.tiles.products:
             place = places[p.node]
             target = Panel(place.buffer, begin(place), place.stride)
-            if p.node in self.along:
-                self.along[p.node].multiply(tile, panel.count, target, column)
+            if p.node in self.computed:
+                made = self.computed[p.node]
+                made.multiply(tile, panel.count, target, column, self.block)
                 continue
             right = rights[p.node]
             if p.node in self.walking:

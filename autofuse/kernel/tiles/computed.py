@@ -1,18 +1,21 @@
-"""Register tiles whose right operand is computed term by term: weights of few bits, say, that a
-product of few rows reads once.
+"""Register tiles whose right operand is computed in registers: weights of few bits, say, that a
+product of few rows reads once. A vector of it is multiplied by all rows of the tile where it is, so
+that nothing of it is written. Vectors run along what lies side by side, terms or columns.
 
-Vectors run along terms. A vector of the right operand is computed in a register and multiplied by
-all rows of the tile there, so that nothing of it is written. Each lane has a sum of its own for
-each element of the tile; they are added up at the end.
+Along terms each lane has a sum of its own for each element of the tile; they are added up at the
+end.
 
 Where what is read repeats itself (a scale for 32 terms, a byte for two of them), terms are walked
 in levels: runs that share what changes slowly, vectors inside of a run, and what is packed into one
 element side by side. Rows of the left operand are copied in that order.
+
+Along columns sums are those of the elements themselves. They wait in the nearest cache for the next
+few terms, whose rows are read from end to end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -23,7 +26,7 @@ from autofuse.kernel.ir.types import Fold, Panel
 from autofuse.kernel.tiles.block import TileBlock
 from autofuse.kernel.tiles.operands import right_matrix
 from autofuse.kernel.tiles.panels import factor, symbol, term_loops
-from autofuse.kernel.tiles.parts import TileRun
+from autofuse.kernel.tiles.parts import TermBlock, TileRun
 from autofuse.ops import index as ix
 from autofuse.ops.pull import Index
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, walk
@@ -31,6 +34,8 @@ from autofuse.plan.schedules.tiles import Contraction
 
 # Terms of one element of memory that are written out, and vectors of a run.
 MOST_PACKED, MOST_VECTORS = 8, 8
+# Terms that are written out where vectors run along columns.
+MOST_TERMS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +69,10 @@ class AlongProduct:
         levels = levels_of(b, p, lanes)
         return AlongProduct(b, p, _in_order(b, p, left, levels), levels, lanes)
 
-    def multiply(self, tile: TileRun, count: int, target: Panel, column: Expr) -> None:
-        """One tile of `count` columns from `column` on: all of its terms."""
+    def multiply(
+        self, tile: TileRun, count: int, target: Panel, column: Expr, block: TermBlock
+    ) -> None:
+        """One tile of `count` columns from `column` on: all of its terms, which are one block."""
         b, e, dtype = self.b, self.b.e, self.b.dtype(self.p)
         cells = tuple(product(range(tile.count), range(count)))
         sums = e.local(dtype, len(cells) * self.lanes, "sums")
@@ -140,6 +147,44 @@ class _Part:
         return Load(panel.buffer, panel.start, w.b.dtype(w.p))
 
 
+@dataclass(frozen=True, slots=True)
+class AcrossProduct:
+    """Multiplies tiles of one product of a block, by vectors along columns: so many terms at once
+    as are in a block of them, whose sums wait for the next one."""
+
+    b: TileBlock
+    p: Contraction
+    left: Panel
+
+    def multiply(
+        self, tile: TileRun, count: int, target: Panel, column: Expr, block: TermBlock
+    ) -> None:
+        """One tile of `count` columns from `column` on, at a block of terms."""
+        b, p, e, dtype = self.b, self.p, self.b.e, self.b.dtype(self.p)
+        lanes = b.s.vector_bits // (8 * dtype.itemsize)
+        terms = [ix.iadd(block.first, ix.lit(k)) for k in range(block.cut)]
+        rows = range(tile.count)
+        panels = [self.left.moved(ix.iadd(tile.first, ix.lit(r)), ix.lit(0)) for r in rows]
+        factors = [
+            [e.let(Load(each.buffer, each.moved(ix.lit(0), term).start, dtype)) for term in terms]
+            for each in panels
+        ]
+        for first in range(0, count, lanes):
+            size = min(lanes, count - first)
+            lane, frame = e.open("l", size), b.base.fresh()
+            own = ix.iadd(lane, ix.lit(first))
+            named = e.let_index(ix.iadd(column, own), "n", p.width)
+            index = b.out_index(p, ix.lit(0), named)
+            rights = [e.let(_right(b, p, frame, index, term)) for term in terms]
+            for r in rows:
+                place = ix.iadd(target.start, ix.iadd(ix.lit(r * target.outer), own))
+                total: Expr = Load(target.buffer, place, dtype)
+                for left, right in zip(factors[r], rights, strict=True):
+                    total = Call("add", (total, Call("mul", (left, right), dtype)), dtype)
+                e.store(target.buffer, place, total)
+            e.close("vector" if size == lanes else "lane", lane, ix.lit(size))
+
+
 def _right(b: TileBlock, p: Contraction, frame: Frame, index: Index, term: Expr) -> Expr:
     at = ix.delinearize(term, term_loops(b.graph, p))
     return factor(b.graph, p, p.right, index, at, Puller(frame, p.node, frame.pull))
@@ -174,12 +219,38 @@ def _in_order(b: TileBlock, p: Contraction, left: Panel, levels: Levels) -> Pane
     return Panel(buffer, ix.lit(0), p.terms, 1)
 
 
+ComputedProduct = AlongProduct | AcrossProduct
+
+
+def computed_products(
+    b: TileBlock, products: Iterable[Contraction], lefts: Mapping[int, Panel], cut: int
+) -> dict[int, ComputedProduct]:
+    """Those whose right operand is computed in registers, by node: `cut` terms are summed at once
+    (0: all), and the rows of left operands lie where `lefts` says."""
+    found: dict[int, ComputedProduct] = {}
+    for p in products:
+        if is_along(b, p):
+            found[p.node] = AlongProduct.of(b, p, lefts[p.node])
+        elif is_across(b, p, cut):
+            found[p.node] = AcrossProduct(b, p, lefts[p.node])
+    return found
+
+
 def is_along(b: TileBlock, p: Contraction) -> bool:
     """Whether vectors run along terms of a right operand that has to be computed."""
     if not b.s.dot or p.node in b.packed or b.pair_unit(p) or b.instruction(p):
         return False
     found = right_matrix(b, p)
     return found is None or found.inner != 1
+
+
+def is_across(b: TileBlock, p: Contraction, cut: int) -> bool:
+    """Whether vectors run along columns of a right operand that has to be computed, so many terms
+    of it at once."""
+    kept = b.s.pack or b.s.pack_left or b.s.dot or b.s.across or p.node in b.packed
+    if kept or b.pair_unit(p) or b.instruction(p) or not 0 < cut <= MOST_TERMS or p.terms % cut:
+        return False
+    return right_matrix(b, p) is None and not p.diagonal
 
 
 def levels_of(b: TileBlock, p: Contraction, lanes: int) -> Levels:
