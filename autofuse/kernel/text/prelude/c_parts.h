@@ -8,7 +8,8 @@ void abort(void);
 /* Narrow numbers that lie side by side as lanes of 32 bits. GCC converts a vector of 8 bytes one by
  * one; of its builtins alone it knows that they store nothing, which it does not of assembly. */
 #define AF_WIDE(T, D, N, V)                                                                  \
-  static inline af_int32_tx##N af_wide_##D##_x##N(const T *from) { return (af_int32_tx##N)V; }
+  static inline __attribute__((always_inline)) af_int32_tx##N af_wide_##D##_x##N(const T *from) \
+  { return (af_int32_tx##N)V; }
 #define AF_WIDE_ALL(N, BYTES, WORDS)                                                         \
   AF_WIDE(int8_t, i8, N, BYTES(sx, int8_t)) AF_WIDE(uint8_t, u8, N, BYTES(zx, uint8_t))      \
   AF_WIDE(int16_t, i16, N, WORDS(sx, int16_t)) AF_WIDE(uint16_t, u16, N, WORDS(zx, uint16_t)) \
@@ -42,7 +43,7 @@ AF_WIDE_ALL(4, AF_CONVERTED_4, AF_CONVERTED_4) AF_WIDE_ALL(8, AF_CONVERTED_8, AF
 #define AF_WORDS_16(HOW, T) __builtin_ia32_pmov##HOW##wd512_mask( \
   *(const af_words_16 *)from, (af_int32_tx16){0}, (unsigned short)-1)
 AF_WIDE_ALL(16, AF_BYTES_16, AF_WORDS_16)
-#elif defined(__AVX512F__)
+#else
 AF_WIDE_ALL(16, AF_CONVERTED_16, AF_CONVERTED_16)
 #endif
 
