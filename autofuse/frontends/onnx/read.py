@@ -25,7 +25,14 @@ from autofuse.frontends.onnx.package import (
     standard_name,
 )  # fmt: skip
 from autofuse.frontends.onnx.scope import ModelFacts, ReadBudget, Scope
-from autofuse.frontends.onnx.types import Datum, UnknownValueError, Weight
+from autofuse.frontends.onnx.types import (
+    OF_FOUR_BITS,
+    Datum,
+    UnknownValueError,
+    Weight,
+    stored_as,
+)
+from autofuse.graph.composites.narrow import packed, unpacked
 from autofuse.graph.types import Graph, Value
 from autofuse.graph.writer import GraphWriter
 from autofuse.ops.dtypes import DType, from_numpy
@@ -117,17 +124,20 @@ class _Writing:
 
     def bind(self, weight: Weight) -> Value:
         """A constant input for a weight, whose elements are no part of the graph; only whole ones,
-        which may be places in another array, keep their range."""
+        which may be places in another array, keep their range. Of numbers of four bits it has two
+        in a byte, as far as rows of them are whole bytes."""
         key = id(weight.array)
         if key not in self.bound:
-            dtype = from_numpy(weight.array.dtype)
+            made, array = stored_as(weight.array.dtype), weight.array
+            pairs = array.dtype.name in OF_FOUR_BITS and array.ndim > 0 and not array.shape[-1] % 2
+            array = packed(array, 4) if pairs else array.astype(made.numpy, copy=False)
+            dtype = from_numpy(array.dtype)
             whole = dtype in (DType.I64, DType.I32)
-            low, high = range_of(weight.array, dtype) if whole else (None, None)
+            low, high = range_of(array, dtype) if whole else (None, None)
             name = self.name(weight.name)
-            self.weights[name] = weight.array
-            self.bound[key] = self.w.input(
-                name, weight.array.shape, dtype, low=low, high=high, constant=True
-            )
+            self.weights[name] = array
+            own = self.w.input(name, array.shape, dtype, low=low, high=high, constant=True)
+            self.bound[key] = unpacked(self.w, own, 4, made.is_signed) if pairs else own
         return self.bound[key]
 
 

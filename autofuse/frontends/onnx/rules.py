@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from autofuse.frontends.onnx.attention import ONNX_ATTENTION
+from autofuse.frontends.onnx.contributed import ONNX_CONTRIBUTED
 from autofuse.frontends.onnx.control import ONNX_CONTROL
 from autofuse.frontends.onnx.elementwise import ONNX_ELEMENTWISE
 from autofuse.frontends.onnx.indexing import ONNX_INDEXING
@@ -30,6 +31,7 @@ RULES: OnnxRules = {
     **ONNX_PRODUCTS,
     **ONNX_REDUCTIONS,
     **ONNX_CONTROL,
+    **ONNX_CONTRIBUTED,
     **ONNX_NORMS,
     **ONNX_QUANTISED,
     **ONNX_RECURRENT,

@@ -23,7 +23,14 @@ from autofuse.frontends.onnx.package import (
     type_proto,
 )  # fmt: skip
 from autofuse.frontends.onnx.rules import rule_of
-from autofuse.frontends.onnx.types import Datum, OnnxCall, OnnxResult, UnknownValueError, Weight
+from autofuse.frontends.onnx.types import (
+    OF_FOUR_BITS,
+    Datum,
+    OnnxCall,
+    OnnxResult,
+    UnknownValueError,
+    Weight,
+)
 from autofuse.graph.types import Value
 from autofuse.graph.writer import GraphWriter
 
@@ -106,7 +113,7 @@ class Scope:
         if isinstance(datum, Value):
             return datum
         if isinstance(datum, np.ndarray):
-            return self.w.constant(datum)
+            return self.w.constant(datum, OF_FOUR_BITS.get(datum.dtype.name))
         if self.around is None:
             return self.facts.bind(datum)
         return self._brought(self.around.value_of(datum))

@@ -18,6 +18,15 @@ from autofuse.ops.types import TensorType
 STANDARD = ""
 
 
+# Numbers of four bits, and what they are in graphs: they are read from bytes.
+OF_FOUR_BITS = {"int4": DType.I8, "uint4": DType.U8}
+
+
+def stored_as(dtype: np.dtype) -> DType:
+    """What elements of an array that a model holds are in a graph."""
+    return OF_FOUR_BITS.get(dtype.name) or from_numpy(dtype)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Weight:
     """An array that the model holds: a constant input of the graph, whose elements are no part of
@@ -156,7 +165,7 @@ class OnnxCall:
         if isinstance(found, Value):
             return self.w.type_of(found)
         array = found.array if isinstance(found, Weight) else found
-        return TensorType(array.shape, from_numpy(array.dtype))
+        return TensorType(array.shape, stored_as(array.dtype))
 
     def shape(self, k: int) -> Shape:
         found = self.datum(k)
