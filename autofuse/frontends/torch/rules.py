@@ -10,6 +10,7 @@ from autofuse.frontends.torch.indexing import TORCH_INDEXING
 from autofuse.frontends.torch.moves import TORCH_MOVES
 from autofuse.frontends.torch.norms import TORCH_NORMS
 from autofuse.frontends.torch.products import TORCH_PRODUCTS
+from autofuse.frontends.torch.quantised import TORCH_QUANTISED
 from autofuse.frontends.torch.reductions import TORCH_REDUCTIONS
 from autofuse.frontends.torch.types import TorchRule
 from autofuse.frontends.torch.windows import TORCH_WINDOWS
@@ -22,6 +23,7 @@ RULES: Mapping[str, TorchRule] = {
     **TORCH_MOVES,
     **TORCH_NORMS,
     **TORCH_PRODUCTS,
+    **TORCH_QUANTISED,
     **TORCH_REDUCTIONS,
     **TORCH_WINDOWS,
 }
