@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from autofuse.devices import timed_device
 from autofuse.peers.types import BenchError
+from benchmarks.run import write_json
+
+Row = dict[str, Any]
+# A row by its name, and what makes it.
+Wanted = tuple[str, Callable[[], Row]]
 
 
 def calibrated_peaks() -> Mapping[str, float]:
@@ -30,3 +35,18 @@ def kept_table(output: Path | None, facts: Mapping[str, Any], script: str) -> di
     if others:
         raise BenchError(f"{output} holds rows of another {others[0]}: name another file")
     return dict(found)
+
+
+def filled(
+    rows: dict[str, Row], wanted: Iterable[Wanted], is_done: Callable[[Row], bool],
+    data: Callable[[], dict[str, Any]], output: Path | None, say: Callable[[str, Row], object],
+) -> dict[str, Any]:  # fmt: skip
+    """The `data` of a table once `rows` has all that are wanted. Those that are done are kept,
+    others made; `output` is rewritten after each."""
+    for name, make in wanted:
+        if not is_done(rows.get(name, {})):
+            rows[name] = make()
+        say(name, rows[name])
+        if output is not None:
+            write_json(output, data())
+    return data()

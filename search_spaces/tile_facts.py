@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from autofuse.graph.types import Graph, Value
@@ -232,20 +231,24 @@ def _near(b: TileBlock, p: Contraction) -> str:
     """Whether terms or columns are next to each other in the largest array that the right operand
     of a product is computed from."""
     probed = min(PROBED, p.terms, p.width)
-    if probed < 2:
-        return ""
-    read: dict[Value, dict[tuple[int, int], Expr]] = {}
-    for at in {(c, t) for c, t in product(range(probed), repeat=2) if 0 in (c, t)}:
-        for value, place in places_read(b, p, *map(ix.lit, at)):
-            read.setdefault(value, {})[at] = place
+    along = {TERMS: [(0, k) for k in range(probed)], COLUMNS: [(k, 0) for k in range(probed)]}
+    spans = {name: _span(_probed_places(b, p, points)) for name, points in along.items()}
+    near, far = sorted(spans, key=lambda name: spans[name])
+    return near if spans[near] < probed <= spans[far] < math.inf and probed > 1 else ""
+
+
+def _span(places: Sequence[int]) -> float:
+    return max(places) - min(places) if places else math.inf
+
+
+def _probed_places(b: TileBlock, p: Contraction, points: Sequence[tuple[int, int]]) -> list[int]:
+    """Where the largest array is read for columns and terms; none where data decide that."""
+    read: dict[Value, list[Expr]] = {}
+    for point in points:
+        for value, place in places_read(b, p, *map(ix.lit, point)):
+            read.setdefault(value, []).append(place)
     if not read:
-        return ""
+        return []
     places = read[max(read, key=lambda v: b.graph.type_of(v).nbytes)]
-    known = {at: int(place.value) for at, place in places.items() if isinstance(place, Lit)}
-    if len(known) < 2 * probed - 1:
-        return ""
-    columns, terms = ({known[at] for at in known if at[axis] == 0} for axis in (1, 0))
-    for name, near, far in ((TERMS, terms, columns), (COLUMNS, columns, terms)):
-        if max(near) - min(near) < probed <= max(far) - min(far):
-            return name
-    return ""
+    known = [int(place.value) for place in places if isinstance(place, Lit)]
+    return known if len(known) == len(places) else []

@@ -73,17 +73,7 @@ def overwritten(x: Any) -> Any:
     return x
 
 
-BYTES = torch.arange(-64 * 32, 64 * 32).remainder(255).sub(127).to(torch.int8).reshape(64, 64)
-FOUR_BITS = torch.arange(64 * 64, dtype=torch.int32).mul(7).remainder(16).reshape(64, 64)
-PACKED = torch.ops.aten._convert_weight_to_int4pack_for_cpu(FOUR_BITS, 1)
-
 PROGRAMS: dict[str, tuple[Program, tuple[Any, ...]]] = {
-    "products of bytes": (torch._int_mm, (BYTES[:20], BYTES)),
-    "weights of eight bits": (torch._weight_int8pack_mm, (seeded(3, 64), BYTES, seeded(64))),
-    "weights of four bits": (
-        lambda x, w, s: torch.ops.aten._weight_int4pack_mm_for_cpu(x, w, 32, s),
-        (seeded(3, 64), PACKED, seeded(2, 64, 2)),
-    ),
     "activations": (lambda x: F.gelu(x) + F.silu(x) * 2 + F.elu(x) - F.softmax(x, 1), (X,)),
     "attention": (lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True), (Q,)),
     "attention of groups": (

@@ -69,3 +69,17 @@ def test_weights_that_are_stored_narrow_stay_so() -> None:
     """Computed once they would be read as what they become, which is larger."""
     graph = canonical(dequantising())
     assert len(settled(graph)) > 3 and prepared(graph) == frozenset()
+
+
+def test_halves_of_bytes_that_take_more_together_are_not_prepared() -> None:
+    """One of them would be as small as the bytes that it is computed from."""
+    for halves, wanted in ((1, 1), (2, 0)):
+        b = GraphBuilder()
+        x = b.input("x", (4, 8), DType.F32)
+        w = b.input("w", (4, 8), DType.U8, constant=True)
+        for k in range(halves):
+            bits = b.constant((15, 240)[k], DType.U8, (4, 8))
+            x = b.add("mul", x, b.add("cast", b.add("and", w, bits), dtype=DType.F32))
+        graph = canonical(b.build([x]))
+        made = [n for n in prepared(graph) if graph[n].op == "and"]
+        assert len(made) == wanted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,11 @@ from benchmarks.apart import answer_apart
 from benchmarks.jax_cpu.pages import line, summary
 from benchmarks.jax_cpu.row import LoopAsked
 from benchmarks.jax_cpu.table import Wanted, key
-from benchmarks.kept import calibrated_peaks, kept_table
-from benchmarks.run import write_json
+from benchmarks.jax_cpu.types import LoopProgram
+from benchmarks.kept import Row, calibrated_peaks, filled, kept_table
 
 # What Python is started with for a row; a program's name, what is asked of it and a file follow.
 CHILD = ("-m", "benchmarks.jax_cpu.one")
-Row = dict[str, Any]
 # What rows of one table have in common.
 SAME = ("cpu", "jax", "budget_s")
 Say = Callable[[str], object]
@@ -61,19 +61,19 @@ def bench_jax_cpu(
     asked = LoopAsked(options.budget_s, options.timing_s, options.old, peaks)
     make = answer or (lambda each, asked: _apart(each, asked, options.limit_s))
     absent = _absent(wanted)
-    for program, what in wanted:
-        name = key(program, what)
-        if program.name in absent:
-            say(f"{name:28} absent: {absent[program.name]}")
-            continue
-        if "columns" not in rows.get(name, {}):
-            about = {"program": program.name, "what": what, "thread": program.thread,
-                     "dtype": str(program.dtype)}  # fmt: skip
-            rows[name] = {**about, **make((program, what), asked)}
-        say(line(name, rows[name]))
-        if output is not None:
-            write_json(output, _data(facts, peaks, rows, absent))
-    return _data(facts, peaks, rows, absent)
+    for name, missing in absent.items():
+        say(f"{name:28} absent: {missing}")
+
+    def row(program: LoopProgram, what: str) -> Row:
+        about = {"program": program.name, "what": what, "thread": program.thread,
+                 "dtype": str(program.dtype)}  # fmt: skip
+        return {**about, **make((program, what), asked)}
+
+    here = ((key(*each), partial(row, *each)) for each in wanted if each[0].name not in absent)
+    return filled(
+        rows, here, lambda row: "columns" in row, lambda: _data(facts, peaks, rows, absent), output,
+        lambda name, made: say(line(name, made)),
+    )  # fmt: skip
 
 
 def _apart(each: Wanted, asked: LoopAsked, limit_s: float) -> Row:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -11,19 +12,17 @@ from typing import Any
 from autofuse.backends.machine import cpu_model
 from autofuse.limits import usable_cores
 from benchmarks.apart import answer_apart
-from benchmarks.kept import kept_table
+from benchmarks.kept import Row, filled, kept_table
 from benchmarks.models.pages import line, summary
 from benchmarks.models.row import NetworkAsked
 from benchmarks.models.systems import SYSTEMS
 from benchmarks.models.types import Network
-from benchmarks.run import write_json
 
 # What Python is started with for a row; a network's name and a file follow.
 CHILD = ("-m", "benchmarks.models.one")
 # What rows of one table have in common.
 SAME = ("cpu", "batch", "budget_s")
 _PACKAGES = ("torch", "transformers", "onnxruntime", "openvino")
-Row = dict[str, Any]
 Say = Callable[[str], object]
 Answer = Callable[[Network, NetworkAsked], Mapping[str, Any]]
 
@@ -56,18 +55,18 @@ def bench_models(
     asked = NetworkAsked(options.batch, options.budget_s, options.timing_s, options.systems)
     make = answer or (lambda network, asked: _apart(network, asked, options.limit_s))
     absent = {n.name: ", ".join(n.absent) for n in networks if n.absent}
-    for network in networks:
-        name = network.name
-        if name in absent:
-            say(f"{name:22} absent: {absent[name]}")
-            continue
-        if "systems" not in rows.get(name, {}):
-            about = {"kind": network.kind, "origin": network.origin}
-            rows[name] = {**about, **make(network, asked)}
-        say(line(name, rows[name]))
-        if output is not None:
-            write_json(output, _data(facts, rows, absent))
-    return _data(facts, rows, absent)
+    for name, missing in absent.items():
+        say(f"{name:22} absent: {missing}")
+
+    def row(network: Network) -> Row:
+        about = {"kind": network.kind, "origin": network.origin}
+        return {**about, **make(network, asked)}
+
+    wanted = ((n.name, partial(row, n)) for n in networks if n.name not in absent)
+    return filled(
+        rows, wanted, lambda row: "systems" in row, lambda: _data(facts, rows, absent), output,
+        lambda name, made: say(line(name, made)),
+    )  # fmt: skip
 
 
 def _apart(network: Network, asked: NetworkAsked, limit_s: float) -> Row:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from autofuse.backends.machine import cpu_model
 from autofuse.limits import usable_cores
 from benchmarks.apart import answer_apart
-from benchmarks.kept import calibrated_peaks, kept_table
-from benchmarks.run import write_json
+from benchmarks.kept import Row, calibrated_peaks, filled, kept_table
 from benchmarks.unseen.row import Asked
 from benchmarks.unseen.summary import line, summary
 from benchmarks.unseen.types import Program
@@ -21,7 +21,6 @@ CHILD = ("-m", "benchmarks.unseen.one")
 # What rows of one table have in common.
 SAME = ("cpu",)
 Say = Callable[[str], object]
-Row = dict[str, Any]
 # A program, and what is asked of it: its row.
 Answer = Callable[[Program, Asked], Mapping[str, Any]]
 
@@ -73,18 +72,18 @@ def bench_unseen(
     absent = _absent(programs, say)
     peaks = found.get("peaks") or dict((calibrate or calibrated_peaks)())
     make = answer or (lambda program, asked: apart(program, asked, options.limit_s))
-    for program in programs:
-        for seconds in () if program.name in absent else options.budgets:
-            key = f"{program.name}@{seconds:g}"
-            if "error" in rows.get(key, {"error": ""}):
-                asked = Asked(seconds, options.timing_s, options.peers, options.rules, peaks)
-                about = {"kind": program.kind, "package": program.package, "drawn": program.drawn}
-                rows[key] = {"program": program.name, "budget_s": seconds, **about,
-                             **make(program, asked)}  # fmt: skip
-            say(line(rows[key]))
-            if output is not None:
-                write_json(output, _data(facts, peaks, rows, absent))
-    return _data(facts, peaks, rows, absent)
+
+    def row(program: Program, seconds: float) -> Row:
+        asked = Asked(seconds, options.timing_s, options.peers, options.rules, peaks)
+        about = {"kind": program.kind, "package": program.package, "drawn": program.drawn}
+        return {"program": program.name, "budget_s": seconds, **about, **make(program, asked)}
+
+    here = ((p, seconds) for p in programs if p.name not in absent for seconds in options.budgets)
+    wanted = ((f"{p.name}@{seconds:g}", partial(row, p, seconds)) for p, seconds in here)
+    return filled(
+        rows, wanted, lambda row: bool(row) and "error" not in row,
+        lambda: _data(facts, peaks, rows, absent), output, lambda _, made: say(line(made)),
+    )  # fmt: skip
 
 
 def _facts(options: Options) -> dict[str, Any]:

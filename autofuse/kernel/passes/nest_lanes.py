@@ -36,17 +36,17 @@ def _nested(lane: Loop, known: Spelling) -> tuple[Stmt, ...]:
         return (lane,)
     found = {n for n in _divisors(lane, known) if is_multiple(lane.extent, n)}
     width = min(found, default=0)
-    if width in (0, 1, lane.var.extent):
+    few = width < LEAST_LANES
+    if width in (0, 1, lane.var.extent) or (few and len(lane.body) > MOST_STATEMENTS):
         return (lane,)
-    if width < LEAST_LANES and len(lane.body) > MOST_STATEMENTS:
-        return (lane,)
-    runs = (n for n in found if n % width == 0 and n >= LEAST_LANES * width)
-    if width < LEAST_LANES and (run := min(runs, default=0)) not in (0, lane.var.extent):
-        (outer,) = _rows(lane, known, run)
-        inside = known.inner()
-        assert isinstance(outer, Loop) and isinstance(outer.body[0], Loop)
-        return (replace(outer, body=_nested(outer.body[0], inside)),)
-    return _rows(lane, known, width)
+    runs = (n for n in found if few and n % width == 0 and n >= LEAST_LANES * width)
+    run = min(runs, default=0)
+    if run in (0, lane.var.extent):
+        return _rows(lane, known, width)
+    # Elements of a few are rows inside of longer ones.
+    (outer,) = _rows(lane, known, run)
+    assert isinstance(outer, Loop) and isinstance(outer.body[0], Loop)
+    return (replace(outer, body=_nested(outer.body[0], known.inner())),)
 
 
 def _rows(lane: Loop, known: Spelling, width: int) -> tuple[Stmt, ...]:

@@ -3,7 +3,7 @@ kernels of calls, which would compute them again each time."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -21,21 +21,66 @@ _COMPUTES = (Family.ELEMENTWISE, Family.REDUCTION, Family.SCAN, Family.WINDOW)
 @lru_cache(maxsize=256)
 def prepared(graph: Graph) -> frozenset[int]:
     """Nodes of constants alone, declared ones among them, that compute, and whose results take no
-    more memory than what they are computed from: to read those instead is never more. (XLA and
-    Inductor fold what constants decide; weights that are stored narrow may stay so.)"""
+    more memory than what they are computed from, all of them together: to read those instead is
+    never more. (XLA and Inductor fold what constants decide; weights that are stored narrow may
+    stay so, and of two halves of each byte neither is prepared.)"""
+    apart = frozenset[int]()
+    while True:
+        found, sources = _smaller(graph, apart)
+        large = _larger_together(graph, found, sources)
+        if not large:
+            return found
+        apart |= large
+
+
+def _smaller(
+    graph: Graph, apart: Collection[int]
+) -> tuple[frozenset[int], dict[int, frozenset[int]]]:
+    """Those nodes as far as each by itself goes, without those `apart`, and what each settled value
+    is read from, a declared constant among it or not."""
     known = settled(graph)
     given = {graph.inputs[p] for p in constant_inputs(graph)}
-    # What each settled value is read from, and whether a declared constant is among it.
     sources: dict[int, frozenset[int]] = {}
     found: set[int] = set()
     for n in sorted(known):
         node = graph[n]
         own = frozenset[int]().union(*(sources[v.node] for v in node.inputs))
         computes = node.spec.family in _COMPUTES and bool(own & (given | found))
-        if computes and _nbytes(graph, (n,)) <= _nbytes(graph, own):
+        if computes and n not in apart and _nbytes(graph, (n,)) <= _nbytes(graph, own):
             found.add(n)
         sources[n] = frozenset((n,)) if n in found or is_source(graph, n) else own
-    return frozenset(found)
+    return frozenset(found), sources
+
+
+def _larger_together(
+    graph: Graph, found: frozenset[int], sources: Mapping[int, frozenset[int]]
+) -> frozenset[int]:
+    """Of nodes that something else reads those that share what they are computed from, and together
+    take more memory than it does."""
+    beneath = {
+        n: frozenset(s for v in graph[n].inputs for s in sources[v.node])
+        for n in _read_by_others(graph, found, sources)
+    }
+    links = [(n, s) for n, below in beneath.items() for s in below - found]
+    large: set[int] = set()
+    for part in connected({*beneath, *(s for _, s in links)}, links):
+        own = [n for n in part if n in beneath]
+        below = frozenset[int]().union(*(beneath[n] for n in own))
+        if len(own) > 1 and _nbytes(graph, own) > _nbytes(graph, below):
+            large.update(own)
+    return frozenset(large)
+
+
+def _read_by_others(
+    graph: Graph, found: frozenset[int], sources: Mapping[int, frozenset[int]]
+) -> list[int]:
+    """Those of `found` that are results, or that others read which compute something."""
+    wanted = {v.node for v in graph.outputs}
+    for n, node in enumerate(graph.nodes):
+        moves = n in sources and node.spec.family is Family.MOVEMENT
+        if n not in found and not moves:
+            wanted |= {s for v in node.inputs for s in sources.get(v.node, ())}
+    return sorted(found & wanted)
 
 
 def mixes(graph: Graph, nodes: Collection[int]) -> bool:

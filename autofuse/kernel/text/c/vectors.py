@@ -10,16 +10,16 @@ left it. Positions are no vectors: what is loaded or stored must lie side by sid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from autofuse.kernel.ir.types import Let, Loop, Store, substitute
+from autofuse.kernel.text.c.tile import Text
 from autofuse.kernel.text.dialects import INFIX, C
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym, walk
 
-Text = Callable[[Expr], str]
 # Whole numbers that are lanes of i32, and what brings lanes back into their range.
 CUT = {
     DType.I8: "(({}) << 24 >> 24)",
