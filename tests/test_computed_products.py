@@ -12,7 +12,7 @@ from autofuse import trace
 from autofuse.frontends import array_api as xp
 from autofuse.frontends.array_api.tracer import spec
 from autofuse.graph.types import Graph
-from autofuse.kernel.ir.types import Loop, LoopKind, statements
+from autofuse.kernel.ir.types import Ahead, Loop, LoopKind, statements
 from autofuse.kernel.lower import extract, lower
 from autofuse.kernel.render import render_c
 from autofuse.kernel.text.c.vectors import vector_lines
@@ -135,6 +135,16 @@ def test_few_rows_of_weights_come_first_as_vectors_that_are_written_out(function
     facts = tile_facts(graph, whole(graph))
     assert facts is not None
     assert facts.right_near == (COLUMNS if function is by_columns else TERMS)
+
+
+@pytest.mark.parametrize(("terms", "asks"), [(64, False), (2048, True)])
+def test_the_next_columns_of_large_weights_are_asked_for(terms: int, asks: bool) -> None:
+    graph = weights(nibbles, 1, 1024, terms, "u8")
+    launch = launch_of(dot=True, pack=False, micro="1x4", vector_bits=256)
+    kernel = lower(extract(graph, whole(graph))[0], launch)
+    hints = [s for s in statements(kernel.body) if isinstance(s, Ahead)]
+    assert len(hints) == asks * (4 + 4), "weights and scales of four columns"
+    assert not any(hint.written for hint in hints)
 
 
 def test_many_rows_are_multiplied_in_tiles_of_panels() -> None:

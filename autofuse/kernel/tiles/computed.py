@@ -22,7 +22,7 @@ from itertools import product
 from autofuse.graph.types import Value
 from autofuse.kernel.elements.values import ElementSource, Frame, Puller
 from autofuse.kernel.ir.emit import Emitter
-from autofuse.kernel.ir.types import Fold, Panel
+from autofuse.kernel.ir.types import Ahead, Fold, Panel
 from autofuse.kernel.tiles.block import TileBlock
 from autofuse.kernel.tiles.operands import right_matrix
 from autofuse.kernel.tiles.panels import factor, symbol, term_loops
@@ -34,6 +34,8 @@ from autofuse.plan.schedules.tiles import Contraction
 
 # Terms of one element of memory that are written out, and vectors of a run.
 MOST_PACKED, MOST_VECTORS = 8, 8
+# Arrays smaller than this wait in the second-level cache, where nobody has to ask for them.
+AHEAD_BYTES = 1 << 18
 # Terms that are written out where vectors run along columns.
 MOST_TERMS = 32
 
@@ -82,6 +84,7 @@ class AlongProduct:
         part = _Part(self, tile, columns, sums)
         if runs:
             run = e.open("q", runs)
+            self._ask_ahead(ix.iadd(column, ix.lit(count)), count, run)
             for first in range(0, self.levels.lanes, self.lanes):
                 part.emit("vector", ix.imul(run, self.levels.terms), first, self.lanes)
             e.close("serial", run, ix.lit(runs))
@@ -94,6 +97,36 @@ class AlongProduct:
             e.close("lane", lane, ix.lit(self.lanes), (Fold(total, "add"),))
             place = ix.iadd(target.start, ix.lit(r * target.outer + c * target.inner))
             e.store(target.buffer, place, total)
+
+    def _ask_ahead(self, column: Expr, count: int, run: Expr) -> None:
+        """Ask for what a run of the next panel is computed from, where it lies far: short pieces of
+        several columns are nothing that a processor fetches by itself (a row by 2048 x 4096 weights
+        of 4 bits from memory, one thread of Zen 3: 862 us instead of 1386)."""
+        b, p, symbols = (
+            self.b,
+            self.p,
+            (symbol("column", self.p.width), symbol("run", self.p.terms)),
+        )
+        places = places_read(b, p, symbols[0], ix.imul(symbols[1], self.levels.terms))
+        far = {v: at for v, at in places if b.graph.type_of(v).nbytes >= AHEAD_BYTES}
+        for value, at in far.items():
+            found = ix.coefficients(at, [each.name for each in symbols])
+            buffer = _buffer(b.base.sources[value], b.graph.type_of(value).rank)
+            if found is None or not buffer:
+                continue
+            (each, step), first = found
+            start = ix.iadd(first, ix.iadd(ix.imul(column, each), ix.imul(run, step)))
+            for c in range(count):
+                own = ix.iadd(start, ix.lit(c * each))
+                b.e.put(Ahead(buffer, own, ix.lit(max(1, step)), written=False))
+
+
+def _buffer(source: ElementSource, rank: int) -> str:
+    """The name of the memory that a value lies in; "" where it does not."""
+    element = source((ix.lit(0),) * rank)
+    while isinstance(element, Call) and element.fn == "cast":
+        (element,) = element.args
+    return element.buffer if isinstance(element, Load) else ""
 
 
 @dataclass(frozen=True, slots=True)
