@@ -102,11 +102,8 @@ class AlongProduct:
         """Ask for what a run of the next panel is computed from, where it lies far: short pieces of
         several columns are nothing that a processor fetches by itself (a row by 2048 x 4096 weights
         of 4 bits from memory, one thread of Zen 3: 862 us instead of 1386)."""
-        b, p, symbols = (
-            self.b,
-            self.p,
-            (symbol("column", self.p.width), symbol("run", self.p.terms)),
-        )
+        b, p = self.b, self.p
+        symbols = symbol("column", p.width), symbol("run", p.terms // self.levels.terms)
         places = places_read(b, p, symbols[0], ix.imul(symbols[1], self.levels.terms))
         far = {v: at for v, at in places if b.graph.type_of(v).nbytes >= AHEAD_BYTES}
         for value, at in far.items():
