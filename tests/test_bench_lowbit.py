@@ -23,7 +23,7 @@ def small(number: int = 2) -> Case:
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 @pytest.mark.parametrize("system", [UNTUNED, TORCH])
 def test_each_system_computes_the_product(form: Format, system: str, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch")  # an extra of its own, and one of the systems
     case = Case("small", 2, 64, 128, form)
     try:
         call = system_of(system, case, str(tmp_path / "t.db"), 0.0)

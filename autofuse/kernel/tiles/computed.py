@@ -270,8 +270,7 @@ def is_along(b: TileBlock, p: Contraction) -> bool:
     """Whether vectors run along terms of a right operand that has to be computed."""
     if not b.s.dot or p.node in b.packed or b.pair_unit(p) or b.instruction(p):
         return False
-    found = right_matrix(b, p)
-    return found is None or found.inner != 1
+    return right_matrix(b, p) is None
 
 
 def is_across(b: TileBlock, p: Contraction, cut: int) -> bool:
