@@ -7,6 +7,7 @@ from autofuse.baselines.inductor.planner import inductor
 from autofuse.baselines.nnc import nnc
 from autofuse.baselines.nvfuser.planner import nvfuser
 from autofuse.baselines.priority.planner import xla_2026
+from autofuse.baselines.switches import variant_named
 from autofuse.baselines.tensorrt.planner import tensorrt
 from autofuse.baselines.tvm import tvm
 from autofuse.baselines.unfused import unfused
@@ -34,8 +35,16 @@ LAUNCH_RULES: dict[str, LaunchRule] = {
 }
 
 
+def is_baseline(name: str) -> bool:
+    """Whether `name` is that of a rule-based planner, be it without some of its rules."""
+    return name in BASELINES or ":" in name
+
+
 def baseline_named(name: str) -> Baseline:
-    """The planner registered as `name`; raises AutofuseError listing the known names."""
+    """The planner registered as `name`, or one without some of its rules (`switches`); raises
+    AutofuseError listing the known names."""
+    if ":" in name:
+        return variant_named(name)
     try:
         return BASELINES[name]
     except KeyError:
@@ -45,5 +54,5 @@ def baseline_named(name: str) -> Baseline:
 
 __all__ = [
     "BASELINES", "LAUNCH_RULES", "Baseline", "BaselineResult", "Decision", "LaunchRule",
-    "baseline_named", "explain",
+    "baseline_named", "explain", "is_baseline",
 ]  # fmt: skip

@@ -48,6 +48,10 @@ class BaselineResult:
 
 Baseline = Callable[[Graph], BaselineResult]
 
+# Names of rules that are left out.
+Off = frozenset[str]
+NONE_OFF: Off = frozenset()
+
 
 def node_label(graph: Graph, node: int) -> str:
     """How people are shown a node: "%12 concat 'state'"."""

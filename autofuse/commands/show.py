@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from autofuse.baselines import BASELINES, explain
+from autofuse.baselines import baseline_named, explain, is_baseline
 from autofuse.commands.boundaries import contest_lines
 from autofuse.commands.common import (
     DbOption,
@@ -193,15 +193,15 @@ def _why(
 ) -> tuple[list[str], dict[str, Any]]:
     """The decisions of the rules behind a plan, or what other cuts than a searched plan's would
     have cost, as lines and as data."""
-    name = chosen if chosen in BASELINES else candidate.origin
-    if name not in BASELINES:
+    name = chosen if is_baseline(chosen) else candidate.origin
+    if not is_baseline(name):
         from autofuse.commands.boundaries import why_lines
         from autofuse.tuning.explain.explain import explain_plan
 
         found = explain_plan(graph, candidate, device=kind.name, target=target, db=db)
         data = found.to_json()
         return list(why_lines(graph, data)), data
-    result = BASELINES[name](graph)
+    result = baseline_named(name)(graph)
     lines = explain(result, graph)
     if result.plan != candidate.plan:
         lines.append(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autofuse.baselines import BASELINES
+from autofuse.baselines import BASELINES, is_baseline
 from autofuse.cost.bounds import NOMINAL, Calibration, plan_bound_us
 from autofuse.cost.traffic import plan_traffic
 from autofuse.devices import timed_device
@@ -62,7 +62,7 @@ def _add_boundaries(
     rows: Mapping[str, dict[str, Any]], graph: Graph, candidates: Mapping[str, Candidate]
 ) -> None:
     for n in rows:
-        if n in BASELINES:
+        if is_baseline(n):
             kept = kept_apart(graph, n, candidates[n].plan)
             rows[n]["boundaries"] = [boundary.to_json() for boundary in kept]
 

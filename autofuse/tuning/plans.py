@@ -9,7 +9,13 @@ from typing import Any
 
 from autofuse import faults
 from autofuse.backends.registry import Backend
-from autofuse.baselines import BASELINES, LAUNCH_RULES, Baseline, baseline_named
+from autofuse.baselines import (
+    BASELINES,
+    LAUNCH_RULES,
+    Baseline,
+    baseline_named,
+    is_baseline,
+)
 from autofuse.baselines.unfused import unfused
 from autofuse.cost.bounds import Calibration, usual_peaks
 from autofuse.devices import DeviceKind, device_named
@@ -110,8 +116,9 @@ def baseline_candidate(graph: Graph, name: str, space: LaunchSpace) -> tuple[Can
 
 
 def _launched(graph: Graph, plan: FusionPlan, name: str, space: LaunchSpace) -> Candidate:
-    """The plan of the baseline `name` under its launch rule, if it has one."""
-    rule = LAUNCH_RULES.get(name)
+    """The plan of the baseline `name` under its launch rule, if it has one, as has a baseline
+    without some of its rules."""
+    rule = LAUNCH_RULES.get(name.partition(":")[0])
     if rule is None:
         return default_candidate(graph, plan, space, name)
     return ruled_candidate(graph, plan, space, name, rule)
@@ -244,7 +251,7 @@ def plan_named(
         return fused_candidate(graph, kind.space)
     if plan_name == UNTUNED:
         return untuned_candidate(graph, kind, known_peaks(kind.backend.environment(), db))
-    if plan_name not in BASELINES:
+    if not is_baseline(plan_name):
         known_names = ", ".join((BEST, UNTUNED, FUSED, *BASELINES))
         raise AutofuseError(f"unknown plan '{plan_name}' (known: {known_names})")
     return baseline_candidate(graph, plan_name, kind.space)[0]

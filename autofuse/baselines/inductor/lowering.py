@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from autofuse.baselines.base import NONE_OFF, Off
 from autofuse.baselines.merging import Notes
 from autofuse.graph.types import Graph
 from autofuse.ops.spec import Family
@@ -43,10 +44,12 @@ class LoopBodyText:
 
 @dataclass(eq=False)
 class Lowering:
-    """The graph being lowered: bodies of all values seen, and the kind of every buffer."""
+    """The graph being lowered: bodies of all values seen, and the kind of every buffer. Rules that
+    are `off` make none."""
 
     graph: Graph
     notes: Notes
+    off: Off = NONE_OFF
     body: dict[int, LoopBodyText] = field(default_factory=dict)
     buffers: dict[int, str] = field(default_factory=dict)
 
@@ -87,9 +90,9 @@ def is_call(graph: Graph, node: int) -> bool:
     return family in CALLS or (family is Family.WINDOW and not unrolls(graph, node))
 
 
-def lower(graph: Graph, notes: Notes) -> Lowering:
+def lower(graph: Graph, notes: Notes, off: Off = NONE_OFF) -> Lowering:
     """Every live node lowered; `buffers` are the nodes of the scheduler, by kind."""
-    low = Lowering(graph, notes)
+    low = Lowering(graph, notes, off)
     for node in low.live:
         if is_call(graph, node):
             low.buffers[node] = EXTERN
@@ -252,7 +255,7 @@ def _decide(low: Lowering, node: int) -> None:
     view = is_view(low.graph, node)
     refusal = None
     for name, rule in (*OWN_RULES, *REALISE_RULES):
-        reason = rule(low, node)
+        reason = None if name in low.off else rule(low, node)
         if reason is None:
             continue
         refusal = name, reason

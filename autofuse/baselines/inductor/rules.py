@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from autofuse.baselines.base import NONE_OFF, Off
 from autofuse.baselines.inductor.nodes import Loops, Sizes, tiling_scores
 from autofuse.baselines.merging import MergeRefusal
 from autofuse.graph.types import Graph
@@ -227,10 +228,11 @@ RULES: Sequence[tuple[str, PairRule]] = (
 )
 
 
-def pair_refusal(pair: Pair) -> MergeRefusal:
-    """The first rule that refuses, as (name, reason); None when the two may be fused."""
+def pair_refusal(pair: Pair, off: Off = NONE_OFF) -> MergeRefusal:
+    """The first rule that refuses and is not `off`, as (name, reason); None when the two may be
+    fused."""
     for name, rule in RULES:
-        reason = rule(pair)
+        reason = None if name in off else rule(pair)
         if reason is not None:
             return name, reason
     return None

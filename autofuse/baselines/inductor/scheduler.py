@@ -56,7 +56,7 @@ class Scheduler:
             for a in needed:
                 pair = self._pair(self.loops[a], self.loops[b])
                 if pair.first.fixed or pair.second.fixed:
-                    self._note(FUSION, pair, pair_refusal(pair))
+                    self._note(FUSION, pair, pair_refusal(pair, self.low.off))
 
     def _round(self, reorder: bool) -> None:
         found = [(a, b) for a, b in self._candidates() if self._refusal(a, b, reorder) is None]
@@ -100,7 +100,7 @@ class Scheduler:
         pair = self._pair(a, b)
         if reorder and pair.shared < LEAST_BYTES:
             pair = self._pair(*(_same_order(a, b) or (a, b)))
-        refusal = pair_refusal(pair)
+        refusal = pair_refusal(pair, self.low.off)
         self._note(REORDER if reorder else FUSION, pair, refusal)
         return refusal
 

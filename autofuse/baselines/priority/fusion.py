@@ -15,6 +15,7 @@ from autofuse.baselines.xla.state import LIBRARY, Instr
 from autofuse.patience import look
 
 PASS = "priority-fusion"
+COST_MODEL = "cost-model"
 PriorityRefusal = tuple[str, str]
 
 
@@ -55,7 +56,7 @@ class Queue:
         verdict = self._judged(producer)
         self.verdicts[producer.id] = verdict
         self.versions[producer.id] = version = self.versions.get(producer.id, 0) + 1
-        if verdict.gain is not None and verdict.gain >= 0:
+        if verdict.gain is not None and (verdict.gain >= 0 or COST_MODEL in self.state.off):
             entry = (-verdict.gain, -self.age[producer.id], producer.id, version)
             heappush(self.heap, entry)
 
@@ -163,6 +164,6 @@ def _explain(state: PriorityState, queue: Queue) -> None:
             if refusal is None and verdict is not None:
                 refusal = verdict.refusal
             if refusal is None and verdict is not None and verdict.gain is not None:
-                refusal = "cost-model", f"fusing it would cost {_us(-verdict.gain)} us"
+                refusal = COST_MODEL, f"fusing it would cost {_us(-verdict.gain)} us"
             if refusal is not None:
                 state.note(PASS, producer, user, refusal, ("", ""))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from itertools import count
 
+from autofuse.baselines.base import NONE_OFF, Off
 from autofuse.baselines.priority.facts import (
     fact_2026,
     flops,
@@ -53,8 +54,8 @@ class PriorityState(XlaState):
 
     limits = LIMITS_2026
 
-    def __init__(self, graph: Graph, gpu: Gpu) -> None:
-        super().__init__(graph, entry=True)
+    def __init__(self, graph: Graph, gpu: Gpu, off: Off = NONE_OFF) -> None:
+        super().__init__(graph, entry=True, off=off)
         self.gpu = gpu
         self.operand = _Operands(graph)
         self.points = count(RESULT + 1)

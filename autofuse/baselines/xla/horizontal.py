@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from autofuse.baselines.xla.multi_output import incompatible_shapes
-from autofuse.baselines.xla.predicates import is_input_fusible, root_facts, sibling_budget
+from autofuse.baselines.xla.multi_output import hero, incompatible_shapes
+from autofuse.baselines.xla.predicates import (
+    XlaRules,
+    first_refusal,
+    is_input_fusible,
+    root_facts,
+    sibling_budget,
+)
 from autofuse.baselines.xla.state import HORIZONTAL, LOOP, OP, Instr, XlaState
 
 LOOPS = "horizontal-loop"
+PARAMETER = "parameter"
 INPUTS = "horizontal-input"
 MAX_ELEMENTS = 128 * 2048
 MAX_INSTRUCTIONS = 30
@@ -45,17 +52,28 @@ def _candidates(state: XlaState, consumer: Instr | None) -> list[Instr]:
 # loops
 
 
-def too_large(state: XlaState, instr: Instr) -> tuple[str, str] | None:
-    """Limits on one member; None when it may take part."""
+def too_many_elements(state: XlaState, instr: Instr, _: Instr) -> str | None:
     size = max(f.size for f in root_facts(state, instr))
-    if size > MAX_ELEMENTS:
-        return "elements", f"{size} elements (limit {MAX_ELEMENTS})"
+    return f"{size} elements (limit {MAX_ELEMENTS})" if size > MAX_ELEMENTS else None
+
+
+def too_many_instructions(state: XlaState, instr: Instr, _: Instr) -> str | None:
     count = instruction_count(state, instr)
-    if count > MAX_INSTRUCTIONS:
-        return "instructions", f"{count} instructions (limit {MAX_INSTRUCTIONS})"
-    if len({f.dtype for f in root_facts(state, instr)}) > 1:
-        return "dtypes", "its outputs have several element types"
-    return None
+    return f"{count} instructions (limit {MAX_INSTRUCTIONS})" if count > MAX_INSTRUCTIONS else None
+
+
+def several_dtypes(state: XlaState, instr: Instr, _: Instr) -> str | None:
+    if len({f.dtype for f in root_facts(state, instr)}) == 1:
+        return None
+    return "its outputs have several element types"
+
+
+# About one member, which stands in the consumer's place, too.
+MEMBER: XlaRules = (
+    ("elements", too_many_elements),
+    ("instructions", too_many_instructions),
+    ("dtypes", several_dtypes),
+)
 
 
 def _is_loop(state: XlaState, instr: Instr) -> bool:
@@ -72,8 +90,8 @@ def _shares_parameter(state: XlaState, instr: Instr, members: Iterable[int]) -> 
 
 
 def _sharing(state: XlaState, producer: Instr, ids: list[int]) -> tuple[str, str] | None:
-    shares = _shares_parameter(state, producer, ids)
-    return ("parameter", "shares an input with another") if shares else None
+    shares = PARAMETER not in state.off and _shares_parameter(state, producer, ids)
+    return (PARAMETER, "shares an input with another") if shares else None
 
 
 def horizontal_loop_fusion(state: XlaState) -> bool:
@@ -81,13 +99,17 @@ def horizontal_loop_fusion(state: XlaState) -> bool:
     changed = False
     for consumer in _consumers(state, users_first=True):
         loops = [p for p in _candidates(state, consumer) if _is_loop(state, p)]
-        small = [p for p in loops if _note_member(state, p, consumer, too_large(state, p))]
+        small = [p for p in loops if _note_member(state, p, consumer, _unfit(state, p))]
         ids = [p.id for p in small]
         free = [p for p in small if _note_member(state, p, consumer, _sharing(state, p, ids))]
         free.sort(key=lambda p: _alike(state, p))
         for run in _runs(state, free):
             changed |= _fuse_run(state, run)
     return changed
+
+
+def _unfit(state: XlaState, instr: Instr) -> tuple[str, str] | None:
+    return first_refusal(MEMBER, state, instr, instr)
 
 
 def _note_member(
@@ -137,6 +159,8 @@ def _fuse_run(state: XlaState, run: list[Instr]) -> bool:
 
 # reductions
 
+JOIN: XlaRules = (("shapes", incompatible_shapes), ("budget", sibling_budget))
+
 
 def horizontal_input_fusion(state: XlaState) -> bool:
     """One run, definitions first; True when something fused."""
@@ -144,7 +168,7 @@ def horizontal_input_fusion(state: XlaState) -> bool:
     for consumer in _consumers(state, users_first=False):
         found = [p for p in _candidates(state, consumer) if is_input_fusible(state, p)]
         key: Callable[[Instr], tuple[tuple[int, ...], int]] = lambda p: (  # noqa: E731 - its type stands beside it
-            next(f.loop_shape for f in root_facts(state, p) if f.fast),
+            hero(state, p).loop_shape,
             instruction_count(state, p),
         )
         found.sort(key=key)
@@ -160,9 +184,7 @@ def horizontal_input_fusion(state: XlaState) -> bool:
 
 
 def _join(state: XlaState, anchor: Instr, member: Instr) -> bool:
-    shapes = incompatible_shapes(state, anchor, member)
-    room = sibling_budget(state, anchor, member)
-    refusal = ("shapes", shapes) if shapes else ("budget", room) if room else None
+    refusal = first_refusal(JOIN, state, anchor, member)
     state.note(INPUTS, member, anchor, refusal, ("side-by-side", "reductions of equal shape"))
     if refusal is not None:
         return False

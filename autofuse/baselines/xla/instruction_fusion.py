@@ -15,6 +15,7 @@ from autofuse.graph.types import Value
 
 PASS_1 = "instruction-fusion"
 PASS_2 = "instruction-fusion-duplicating"
+DO_NOT_DUPLICATE = "do-not-duplicate"
 
 
 def producer_is_fusion(state: XlaState, producer: Instr, consumer: Instr) -> str | None:
@@ -64,7 +65,8 @@ def instruction_fusion(state: XlaState, may_duplicate: bool) -> bool:
     """
     order = state.post_order()
     position = {item: k for k, item in enumerate(order)}
-    kept = _globally_unfusible(state, order) if may_duplicate else {}
+    is_kept = may_duplicate and DO_NOT_DUPLICATE not in state.off
+    kept = _globally_unfusible(state, order) if is_kept else {}
     stack = [*order]
     changed = False
     while stack:
@@ -83,7 +85,7 @@ def _fuse(
     state: XlaState, producer: Instr, consumer: Instr, may_duplicate: bool, kept: dict[int, str]
 ) -> bool:
     if producer.id in kept:
-        refusal: tuple[str, str] | None = ("do-not-duplicate", kept[producer.id])
+        refusal: tuple[str, str] | None = (DO_NOT_DUPLICATE, kept[producer.id])
     else:
         refusal = first_refusal(RULES[may_duplicate], state, producer, consumer)
     copies = _others(state, producer) > 0

@@ -55,22 +55,39 @@ def traffic(state: XlaState, producer: Instr) -> MergeTraffic:
     return MergeTraffic(read + written * (users + 1), read * users)
 
 
-def not_mergeable(state: XlaState, producer: Instr) -> tuple[str, str] | None:
-    """Rules about the producer and its users as a whole."""
-    if producer.kind != LOOP:
-        return "not-a-loop-fusion", "only a fusion of loop kind is merged"
+# rules about the producer and its users as a whole: it stands in the consumer's place, too
+
+
+def not_a_loop_fusion(state: XlaState, producer: Instr, _: Instr) -> str | None:
+    return None if producer.kind == LOOP else "only a fusion of loop kind is merged"
+
+
+def is_output(state: XlaState, producer: Instr, _: Instr) -> str | None:
     if state.is_output(producer):
-        return "is-output", "the fusion writes a result of the graph, so it stays"
-    moved = traffic(state, producer)
-    if moved.ratio > MAX_BYTE_RATIO:
-        return "byte-ratio", (
-            f"merging would move {moved.ratio:.2f}x the bytes (limit {MAX_BYTE_RATIO:.2f})"
-        )
-    dear = contains(state, producer, lambda f: f.expensive)
-    if dear is not None and not _allow_expensive(state, producer, moved):
-        what = f"%{dear} {state.graph[dear].op}"
-        return "expensive", f"{what} is expensive and would be computed more than once"
+        return "the fusion writes a result of the graph, so it stays"
     return None
+
+
+def byte_ratio(state: XlaState, producer: Instr, _: Instr) -> str | None:
+    ratio = traffic(state, producer).ratio
+    if ratio <= MAX_BYTE_RATIO:
+        return None
+    return f"merging would move {ratio:.2f}x the bytes (limit {MAX_BYTE_RATIO:.2f})"
+
+
+def expensive(state: XlaState, producer: Instr, _: Instr) -> str | None:
+    dear = contains(state, producer, lambda f: f.expensive)
+    if dear is None or _allow_expensive(state, producer, traffic(state, producer)):
+        return None
+    return f"%{dear} {state.graph[dear].op} is expensive and would be computed more than once"
+
+
+WHOLE: XlaRules = (
+    ("not-a-loop-fusion", not_a_loop_fusion),
+    ("is-output", is_output),
+    ("byte-ratio", byte_ratio),
+    ("expensive", expensive),
+)
 
 
 def _allow_expensive(state: XlaState, producer: Instr, moved: MergeTraffic) -> bool:
@@ -107,7 +124,7 @@ def fusion_merger(state: XlaState) -> bool:
 def _merge(state: XlaState, producer: Instr) -> bool:
     users = state.users(producer)
     pairs = [(u, first_refusal(RULES, state, producer, u)) for u in users]
-    whole = not_mergeable(state, producer)
+    whole = first_refusal(WHOLE, state, producer, producer)
     blocked = next((f"{u.id}" for u, refusal in pairs if refusal is not None), None)
     if whole is None and blocked is not None:
         whole = "all-or-none", f"the fusion cannot merge into its user %{blocked}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from autofuse.baselines.base import BaselineResult, planned_bodies
+from autofuse.baselines.base import NONE_OFF, BaselineResult, Off, planned_bodies
 from autofuse.baselines.xla.horizontal import horizontal_input_fusion, horizontal_loop_fusion
 from autofuse.baselines.xla.instruction_fusion import instruction_fusion
 from autofuse.baselines.xla.merger import fusion_merger
@@ -17,23 +17,23 @@ from autofuse.graph.types import Graph
 from autofuse.plan.fusion.groups import ordered_plan
 
 
-def xla_2022(graph: Graph) -> BaselineResult:
-    """The plan XLA:GPU would have made of a canonical graph.
+def xla_2022(graph: Graph, off: Off = NONE_OFF) -> BaselineResult:
+    """The plan XLA:GPU would have made of a canonical graph, without the rules that are `off`.
 
     Random numbers, contractions and loops are calls of their own; a loop's body is planned by the
     same rules except horizontal loop fusion, which XLA ran on the entry computation only.
     """
-    return _planned(graph, entry=True)
+    return _planned(graph, entry=True, off=off)
 
 
-def _planned(graph: Graph, entry: bool) -> BaselineResult:
-    state = XlaState(graph, entry)
+def _planned(graph: Graph, entry: bool, off: Off) -> BaselineResult:
+    state = XlaState(graph, entry, off)
     while _fusion_stage(state):
         pass
     while _horizontal_stage(state):
         pass
     state.dissolve_bitcasts()
-    bodies, inner = planned_bodies(graph, state.live, partial(_planned, entry=False))
+    bodies, inner = planned_bodies(graph, state.live, partial(_planned, entry=False, off=off))
     plan = ordered_plan(graph, state.plan_groups(bodies))
     return BaselineResult(plan, (*state.decisions.values(), *inner))
 

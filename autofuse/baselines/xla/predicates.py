@@ -21,10 +21,10 @@ MAX_DUPLICATION = 15
 def first_refusal(
     rules: XlaRules, state: XlaState, producer: Instr, consumer: Instr
 ) -> tuple[str, str] | None:
-    """The first rule that refuses, as (name, reason); None when all agree."""
+    """The first rule that refuses, as (name, reason); None when all that are not off agree."""
     look()
     for name, rule in rules:
-        reason = rule(state, producer, consumer)
+        reason = None if name in state.off else rule(state, producer, consumer)
         if reason is not None:
             return name, reason
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from autofuse.baselines.base import Decision, node_label
+from autofuse.baselines.base import NONE_OFF, Decision, Off, node_label
 from autofuse.baselines.xla.flow import Flow
 from autofuse.baselines.xla.shapes import Fact, fact_of
 from autofuse.graph.types import Graph, Value
@@ -58,13 +58,14 @@ class Instr:
 class XlaState:
     """Instructions by id, the owner of every value that leaves one, and its readers.
 
-    Nodes of equal meaning inside one fusion are one from the start (XLA merges them by CSE).
+    Nodes of equal meaning inside one fusion are one from the start (XLA merges them by CSE). Rules
+    that are `off` refuse nothing.
     """
 
     limits = LIMITS_2022
 
-    def __init__(self, graph: Graph, entry: bool) -> None:
-        self.graph, self.entry = graph, entry
+    def __init__(self, graph: Graph, entry: bool, off: Off = NONE_OFF) -> None:
+        self.graph, self.entry, self.off = graph, entry, off
         self.live = live(graph)
         self.facts: list[Fact | None] = [None] * len(graph.nodes)
         self._find_facts()
@@ -161,9 +162,10 @@ class XlaState:
         """Whether `after` needs something `before` computes, directly or not."""
         look()
         if self._ancestors is None:
-            order = (self.instrs[i] for i in self.post_order() if i in self.instrs)
-            needs = ((one.id, (p.id for p in self.producers(one))) for one in order)
-            self._ancestors = reach(needs)
+            # Of all instructions: one whose readers all compute it again is read by nobody.
+            needs = {i: [p.id for p in self.producers(one)] for i, one in self.instrs.items()}
+            order = post_order(self.instrs, needs.__getitem__)
+            self._ancestors = reach((i, needs[i]) for i in order)
         return bool(self._ancestors[after.id] >> before.id & 1)
 
     # changes

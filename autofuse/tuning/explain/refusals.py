@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from autofuse.baselines import BASELINES
+from autofuse.baselines import baseline_named
 from autofuse.baselines.base import Decision, node_label
 from autofuse.graph.types import Graph, Value
 from autofuse.plan.fusion.groups import host_loop
@@ -47,7 +47,7 @@ class Kept:
 
 def kept_apart(graph: Graph, baseline: str, plan: FusionPlan) -> tuple[Kept, ...]:
     """Every boundary of `plan`, which is that baseline's plan of a canonical graph."""
-    decisions = [d for d in BASELINES[baseline](graph).decisions if not d.fused]
+    decisions = [d for d in baseline_named(baseline)(graph).decisions if not d.fused]
     return tuple(_kept(graph, plan, decisions, ()))
 
 

@@ -1,0 +1,119 @@
+"""One program under planners that lack a rule, or have only one: plans, and times in turns.
+
+Equal plans are built and timed once, and equal kernels are compiled once, so a rule that changes
+nothing costs no measuring.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from autofuse.baselines.switches import SWITCHABLE, only, without
+from autofuse.devices import DeviceKind, timed_device
+from autofuse.graph.canonical import group_digest
+from autofuse.graph.types import Graph
+from autofuse.measure.timing.compare import Blocks, verdict
+from autofuse.measure.timing.sampling import Sampling
+from autofuse.measure.worker.session import Worker
+from autofuse.measure.workload import Workload
+from autofuse.peers.types import BenchError
+from autofuse.plan.types import Candidate
+from autofuse.simplify import normal_form
+from autofuse.tuning.cache_state import cache_state
+from autofuse.tuning.evaluate import build
+from autofuse.tuning.plans import baseline_candidate
+from autofuse.tuning.together import Interleaving, time_together
+from benchmarks.kept import Row
+
+# Samples of each plan in turns; wall seconds of one program, and of a plan that must run alone.
+HOW = Interleaving(blocks=5, rounds=6, limit_s=240.0, single_limit_s=60.0)
+
+
+def names(planners: Sequence[str]) -> Iterator[str]:
+    """What is planned with: each planner, without each of its rules, with none of them, and with
+    only one."""
+    for planner in planners:
+        yield planner
+        yield only(planner)
+        for rule in SWITCHABLE[planner].rules:
+            yield without(planner, rule)
+            yield only(planner, rule)
+
+
+def price_row(program: str, graph: Graph, planners: Sequence[str], how: Interleaving = HOW) -> Row:
+    """Plans and times of `graph`, as it is once simplified.
+
+    `planners` maps each name to its plan and to the seconds of planning; `plans` a plan's digest to
+    microseconds (median, quartiles), seconds of compiling and number of kernels, or to what failed;
+    `over` a planner to the time of its own plan (`whole`) and of the plan without any of its rules
+    (`bare`) over each other plan of it, with a 95 % interval. `kernels` counts different kernels of
+    the planners' own plans and of all plans. Raises BenchError where no plan could be timed."""
+    graph, kind = normal_form(graph), timed_device("cpu")
+    planned = {name: _planned(graph, name, kind) for name in names(planners)}
+    plans = {candidate.digest: candidate for candidate, _ in planned.values()}
+    told, samples = _timed(graph, kind, plans, how)
+    digests = {name: candidate.digest for name, (candidate, _) in planned.items()}
+    own = {digests[planner]: plans[digests[planner]] for planner in planners}
+    return {
+        "program": program,
+        "nodes": len(graph.nodes),
+        "planners": {n: {"plan": c.digest, "plan_s": s} for n, (c, s) in planned.items()},
+        "plans": told,
+        "over": {planner: _over(planner, digests, samples) for planner in planners},
+        "kernels": {"own": _kernels(graph, own), "all": _kernels(graph, plans)},
+    }
+
+
+def _planned(graph: Graph, name: str, kind: DeviceKind) -> tuple[Candidate, float]:
+    begun = time.perf_counter()
+    candidate, _ = baseline_candidate(graph, name, kind.space)
+    return candidate, time.perf_counter() - begun
+
+
+def _timed(
+    graph: Graph, kind: DeviceKind, plans: Mapping[str, Candidate], how: Interleaving
+) -> tuple[dict[str, dict[str, Any]], dict[str, Blocks]]:
+    """What is told of each plan, and the samples of those that ran, by block."""
+    built = {digest: build(kind.backend, graph, plan) for digest, plan in plans.items()}
+    artifacts = {d: b.artifact for d, b in built.items() if b.artifact is not None}
+    sampling = Sampling(cache_state("auto", graph, kind))
+    with Worker(Workload(graph), hardware=kind.timer) as worker:
+        found = time_together(worker, artifacts, sampling, how)
+    if found.comparison is None:
+        why = "none was built" if found.unexplained is None else found.unexplained.message
+        raise BenchError(f"no plan was timed: {why}")
+    told = {
+        d: {"compile_s": b.compile_s, "groups": len(plans[d].plan.groups)} for d, b in built.items()
+    }
+    failures = {d: b.failure for d, b in built.items() if b.failure is not None}
+    for digest, failure in {**failures, **found.failures}.items():
+        told[digest]["error"] = failure.message
+    for digest, timing in zip(found.names, found.comparison.timings, strict=True):
+        told[digest] |= {"us": timing.median_us, "q1_us": timing.q1_us, "q3_us": timing.q3_us}
+    return told, dict(zip(found.names, found.comparison.samples, strict=True))
+
+
+def _over(
+    planner: str, digests: Mapping[str, str], samples: Mapping[str, Blocks]
+) -> dict[str, dict[str, list[float]]]:
+    own = {d for name, d in digests.items() if name.partition(":")[0] == planner}
+    others = sorted(own & samples.keys())
+    sides = {"whole": digests[planner], "bare": digests[only(planner)]}
+    return {
+        side: {d: _ratio(samples[digest], samples[d]) for d in others if d != digest}
+        for side, digest in sides.items()
+        if digest in samples
+    }
+
+
+def _ratio(one: Blocks, other: Blocks) -> list[float]:
+    """Median of `one` over that of `other`, and its interval."""
+    found = verdict("", one, other)
+    return [found.ratio, found.low, found.high]
+
+
+def _kernels(graph: Graph, plans: Mapping[str, Candidate]) -> int:
+    groups = {group for plan in plans.values() for group in plan.plan.groups}
+    return len({(group_digest(graph, g.nodes, g.outputs), g.body) for g in groups})
