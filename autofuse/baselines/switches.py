@@ -1,6 +1,6 @@
 """Planners without some of their rules: what a rule costs is told by the plan without it.
 
-`xla-2022:without=budget` leaves one rule out (several: separated by commas). `xla-2022:only=budget`
+`xla-2022:without=budget` leaves one rule out (several: `budget+shapes`). `xla-2022:only=budget`
 leaves out all others that can be. What cannot be left out keeps a plan computable, or is what a
 pass is made of.
 """
@@ -97,9 +97,9 @@ def variant_named(name: str) -> Variant:
             f"'{name}' is no planner without some of its rules: {', '.join(SWITCHABLE)} can be, "
             f"as in {without('xla-2022', 'budget')} or {only('xla-2022', 'budget')}"
         )
-    rules = frozenset(filter(None, listed.split(",")))
+    rules = frozenset(filter(None, listed.split("+")))
     unknown = sorted(rules.difference(found.rules))
     if unknown or (how == WITHOUT and not rules):
-        what = f"no rule '{unknown[0]}' that can be left out" if unknown else "rules to leave out"
+        what = f"no rule '{unknown[0]}' to leave out" if unknown else "to be told what to leave out"
         raise AutofuseError(f"{planner} has {what} (known: {', '.join(found.rules)})")
     return Variant(found.planner, rules if how == WITHOUT else frozenset(found.rules) - rules)

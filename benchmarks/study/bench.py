@@ -9,16 +9,16 @@ from typing import Any
 
 from autofuse.backends.machine import cpu_model
 from autofuse.baselines.switches import SWITCHABLE
-from autofuse.errors import AutofuseError
 from autofuse.limits import usable_cores
 from autofuse.peers.types import BenchError
-from autofuse.zoo import ZOO, zoo_graph
+from benchmarks.apart import answer_apart
 from benchmarks.kept import Row, filled, kept_table
-from benchmarks.run import sentence
-from benchmarks.study.price import price_row
+from benchmarks.study.programs import StudyProgram, study_programs
 
 # What rows of one table have in common.
 SAME = ("cpu", "size", "planners")
+# What Python is started with for a row; a file follows. The most seconds that a row may take.
+CHILD, LIMIT_S = ("-m", "benchmarks.study.one"), 300.0
 
 
 def chosen(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
@@ -33,30 +33,35 @@ def study_prices(
     programs: Sequence[str] = (), planners: Sequence[str] = (), size: str = "default",
     note: str = "", output: Path | None = None, say: Callable[[str], object] = lambda _: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """A row (`price.price_row`) for each zoo workload named, or for all; what `output` holds.
+    """A row (`price.price_row`) for each program named, or for all; what `output` holds.
 
-    Rows that `output` has are kept, those that failed are tried again. Raises BenchError for
+    Each row is made in a process of its own. Rows that `output` has are kept, those that failed are
+    tried again; programs whose packages are not here are under `absent`. Raises BenchError for
     unknown names and for an output of something else."""
+    known = study_programs()
     planners = chosen(planners, tuple(SWITCHABLE))
-    wanted = chosen(programs, tuple(ZOO))
+    asked = [known[name] for name in chosen(programs, tuple(known))]
+    absent = {p.name: ", ".join(p.absent) for p in asked if p.absent}
     facts = {
         "cpu": cpu_model(), "threads": usable_cores(), "size": size, "planners": list(planners),
-        "note": note,
+        "note": note, "absent": absent,
     }  # fmt: skip
     found = kept_table(output, {name: facts[name] for name in SAME}, "study")
     rows: dict[str, Row] = found.get("rows", {})
+    wanted = (
+        (p.name, partial(_row, p, planners, size)) for p in asked if p.name not in absent
+    )  # fmt: skip
     return filled(
-        rows, ((name, partial(_row, name, planners, size)) for name in wanted),
-        lambda row: bool(row) and "error" not in row, lambda: {**facts, "rows": dict(rows)},
-        output, lambda name, row: say(f"{name}: {_said(row)}"),
+        rows, wanted, lambda row: bool(row) and "error" not in row,
+        lambda: {**facts, "rows": dict(rows)}, output,
+        lambda name, row: say(f"{name}: {_said(row)}"),
     )  # fmt: skip
 
 
-def _row(program: str, planners: Sequence[str], size: str) -> Row:
-    try:
-        return price_row(program, zoo_graph(program, size), planners)
-    except AutofuseError as error:  # the other programs go on
-        return {"program": program, "error": sentence(error)}
+def _row(program: StudyProgram, planners: Sequence[str], size: str) -> Row:
+    asked = {"program": program.name, "size": size, "planners": list(planners)}
+    about = {"program": program.name, "package": program.package}
+    return {**about, **answer_apart(CHILD, asked, LIMIT_S)}
 
 
 def _said(row: Mapping[str, Any]) -> str:

@@ -44,25 +44,27 @@ def _planner(rows: Sequence[Row], planner: str) -> Iterator[str]:
         f"All of them off at once change {every.changed} programs of {every.programs}: ratio "
         f"{_interval(every)}, most {_program(every.most)}, least {_program(every.least)}."
     )
-    yield from ("", "Each rule left out:", "")
+    yield from ("", "Each rule left out:")
     yield from _table(prices(rows, planner))
-    yield from ("", "Each rule alone, over none:", "")
+    yield from ("", "Each rule alone, over none:")
     yield from _table(alone(rows, planner))
     own = median(row["planners"][planner]["plan_s"] for row in rows)
     yield from ("", f"Planning takes {1000 * own:.1f} ms in the median of the programs.")
 
 
 def _table(found: Sequence[Price]) -> Iterator[str]:
-    yield from (HEAD, "|---" * 7 + "|")
-    for price in (price for price in found if price.changed or price.failed):
+    told = [price for price in found if price.changed or price.failed]
+    if told:
+        yield from ("", HEAD, "|---" * 7 + "|")
+    for price in told:
         failed = f", {price.failed} did not run" if price.failed else ""
         yield (
             f"| `{price.rule}` | {price.changed}{failed} | {price.dearer} | {price.cheaper} "
             f"| {_interval(price)} | {_program(price.most)} | {_program(price.least)} |"
         )
-    same = ", ".join(f"`{price.rule}`" for price in found if not price.changed and not price.failed)
+    same = ", ".join(f"`{price.rule}`" for price in found if price not in told)
     if same:
-        yield from ("", f"No plan of any program is changed by: {same}.")
+        yield from ("", f"No plan of any program is changed by {same}.")
 
 
 def _interval(price: Price) -> str:

@@ -84,7 +84,7 @@ def _timed(
     if found.comparison is None:
         why = "none was built" if found.unexplained is None else found.unexplained.message
         raise BenchError(f"no plan was timed: {why}")
-    told = {
+    told: dict[str, dict[str, Any]] = {
         d: {"compile_s": b.compile_s, "groups": len(plans[d].plan.groups)} for d, b in built.items()
     }
     failures = {d: b.failure for d, b in built.items() if b.failure is not None}

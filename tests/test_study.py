@@ -1,0 +1,145 @@
+"""The study's price of a rule: rows, figures over them, and the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autofuse.baselines.switches import SWITCHABLE, only, without
+from autofuse.peers.types import BenchError
+from autofuse.tuning.together import Interleaving
+from autofuse.zoo import zoo_graph
+from benchmarks.study import bench
+from benchmarks.study.bench import study_prices
+from benchmarks.study.one import answer
+from benchmarks.study.page import page
+from benchmarks.study.price import names, price_row
+from benchmarks.study.programs import study_programs
+from benchmarks.study.summary import Price, all_rules, alone, prices
+
+ROOT = Path(__file__).parent.parent
+RECORD, PAGE = ROOT / "docs/results/study/prices.json", ROOT / "docs/study.md"
+BEGIN, END = "<!-- prices -->", "<!-- end of prices -->"
+SHORT = Interleaving(blocks=3, rounds=1, limit_s=60.0, single_limit_s=30.0)
+RULE = "not-loop-fusible"
+
+
+def test_a_row_has_a_plan_and_a_time_for_every_variant() -> None:
+    row = price_row("attention", zoo_graph("attention", "small"), ["xla-2022"], SHORT)
+    assert list(row["planners"]) == list(names(["xla-2022"]))
+    digests = {planner["plan"] for planner in row["planners"].values()}
+    assert digests == row["plans"].keys()
+    assert all(plan["us"] > 0 and plan["groups"] > 0 for plan in row["plans"].values())
+    own, less = (row["planners"][n]["plan"] for n in ("xla-2022", without("xla-2022", RULE)))
+    ratio, low, high = row["over"]["xla-2022"]["whole"][less]
+    assert low <= ratio <= high
+    assert ratio == pytest.approx(row["plans"][own]["us"] / row["plans"][less]["us"])
+    assert row["kernels"]["all"] > row["kernels"]["own"] > 0
+
+
+def made_row(program: str, **over: list[float]) -> dict[str, Any]:
+    """A row in which xla-2022 without each rule named is a plan of its own, of which its own plan
+    takes so much; without any rule, twice as fast. No rule alone changes that but `RULE`."""
+    names_ = dict.fromkeys(names(["xla-2022"]), "own")
+    names_ |= {only("xla-2022", rule): "bare" for rule in ("", *SWITCHABLE["xla-2022"].rules)}
+    names_ |= {without("xla-2022", rule.replace("_", "-")): rule for rule in over}
+    names_[only("xla-2022", RULE)] = "alone"
+    plans = {name: {"us": 1.0} for name in set(names_.values())}
+    return {
+        "program": program,
+        "planners": {name: {"plan": plan, "plan_s": 0.002} for name, plan in names_.items()},
+        "plans": plans,
+        "over": {"xla-2022": {"whole": {**over, "bare": [2.0, 1.9, 2.1]},
+                              "bare": {"alone": [0.8, 0.7, 0.9]}}},
+        "kernels": {"own": 3, "all": 5},
+    }  # fmt: skip
+
+
+ROWS = [
+    made_row("one", budget=[4.0, 3.0, 5.0], shapes=[0.5, 0.4, 0.6]),
+    made_row("two", budget=[1.0, 0.9, 1.1]),
+]
+
+
+def test_prices_are_means_over_all_programs_the_dearest_first() -> None:
+    found = {price.rule: price for price in prices(ROWS, "xla-2022")}
+    assert next(iter(found)) == "budget" and list(found)[-1] == "shapes"
+    budget, shapes, same = found["budget"], found["shapes"], found["kinds"]
+    assert budget.ratio == pytest.approx(2.0) and (budget.low, budget.high) == pytest.approx((1, 4))
+    assert (budget.changed, budget.dearer, budget.cheaper) == (2, 1, 0)
+    assert (budget.most, budget.least) == (("one", 4.0), ("two", 1.0))
+    assert shapes.ratio == pytest.approx(0.5**0.5) and shapes.cheaper == 1
+    assert same == Price("kinds", 2, 0, 0, 0, 1.0, 1.0, 1.0, ("", 1.0), ("", 1.0), 0)
+    assert all_rules(ROWS, "xla-2022").ratio == pytest.approx(2.0)
+
+
+def test_a_rule_alone_is_held_to_none() -> None:
+    found = {price.rule: price for price in alone(ROWS, "xla-2022")}
+    assert found[RULE].ratio == pytest.approx(1 / 0.8) and found[RULE].dearer == 2
+    assert found["budget"].changed == 0
+
+
+def test_a_plan_that_did_not_run_counts_as_failed() -> None:
+    row = made_row("three", budget=[2.0, 2.0, 2.0])
+    del row["over"]["xla-2022"]["whole"]["budget"]
+    found = {price.rule: price for price in prices([row], "xla-2022")}
+    assert (found["budget"].failed, found["budget"].programs) == (1, 0)
+
+
+def test_the_page_names_rules_that_change_nothing_and_programs_left_out() -> None:
+    rows = {row["program"]: row for row in ROWS} | {"bad": {"program": "bad", "error": "no plan"}}
+    data = {"rows": rows, "planners": ["xla-2022"], "size": "small", "cpu": "a processor",
+            "threads": 2, "note": "quiet"}  # fmt: skip
+    found = page(data)
+    assert "| `budget` | 2 | 1 | 0 | 2.000 (1.000 to 4.000) | one 4.00 | two 1.00 |" in found
+    assert "Left out: `bad`, no plan." in found
+    assert "No plan of any program is changed by" in found and "`kinds`" in found
+    assert "6 different kernels" in found and "hold 4 more" in found
+
+
+def test_rows_are_kept_as_they_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output, made = tmp_path / "prices.json", list[str]()
+
+    def here(command: object, asked: dict[str, Any], limit_s: float) -> dict[str, Any]:
+        made.append(asked["program"])
+        if asked["program"] == "mlp" and len(made) < 3:
+            return {"error": "it crashed"}
+        return made_row(asked["program"])
+
+    monkeypatch.setattr(bench, "answer_apart", here)
+    said = list[str]()
+    first = study_prices(["softmax", "mlp"], ["xla-2022"], "small", "", output, said.append)
+    assert "error" in first["rows"]["mlp"] and "it crashed" in said[-1]
+    again = study_prices(["softmax", "mlp"], ["xla-2022"], "small", "", output)
+    assert made == ["softmax", "mlp", "mlp"]
+    assert json.loads(output.read_text(encoding="utf-8")) == again
+    with pytest.raises(BenchError, match="another size"):
+        study_prices(["softmax"], ["xla-2022"], "default", "", output)
+    with pytest.raises(BenchError, match="unknown 'sotfmax'"):
+        study_prices(["sotfmax"])
+
+
+def test_a_row_that_cannot_be_made_is_one_sentence() -> None:
+    assert answer("no such program", "small", ["inductor"])["error"]
+
+
+def test_programs_are_the_zoo_and_those_of_others() -> None:
+    found = study_programs()
+    assert found["softmax"].package == "autofuse" and not found["softmax"].absent
+    assert found["optax:adamw"].package == "optax"
+
+
+def test_the_page_of_the_study_has_the_prices_of_the_record(
+    request: pytest.FixtureRequest,
+) -> None:
+    found = json.loads(RECORD.read_text(encoding="utf-8"))
+    before, begun, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    _, ended, after = rest.partition(END)
+    assert begun and ended
+    wanted = f"{before}{BEGIN}\n{page(found)}\n{END}{after}"
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(wanted, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == wanted, "run with --update-golden"
