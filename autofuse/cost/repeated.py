@@ -30,12 +30,13 @@ LANE_BY_LANE = 64.0
 def repeated_work(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Work:
     """Arithmetic beyond once for each element of each value."""
     found = Work()
-    for form in _repeating(graph, group, "row"):
+    forms = tuple(_repeating(graph, group))
+    for form in (form for form in forms if form.kind == "row"):
         for value, count in index_counts(graph, form).counts.items():
             if count > 1 and value.node in form.nodes:
                 once = group_work(graph, (value.node,), (value,))
                 found += once.computing((count - 1) * LANE_BY_LANE)
-    for form in _repeating(graph, group):
+    for form in (form for form in forms if form.kind == "item"):
         rows = tile_rows(graph, form, HALO.of(launch))
         again = _times_in_tiles(graph, form, rows) if rows else _times_by_items(graph, form)
         for n, times in again.items():
@@ -47,7 +48,7 @@ def repeated_work(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Wor
 def kept_bytes(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Iterator[tuple[int, int]]:
     """Tiles, and the bytes that each writes to scratch and reads again, by segment."""
     for form in _repeating(graph, group):
-        rows = tile_rows(graph, form, HALO.of(launch))
+        rows = tile_rows(graph, form, HALO.of(launch)) if form.kind == "item" else 0
         if rows:
             shares = ((k, _rows_of(form, k, rows)) for k in kept_values(graph, form))
             each = sum(
@@ -56,12 +57,12 @@ def kept_bytes(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Iterat
             yield _tiles(form, rows), each
 
 
-def _repeating(graph: Graph, group: FusionGroup, kind: str = "item") -> Iterator[Form]:
-    """The segments of a kernel, of one kind, that may compute a value more than once."""
+def _repeating(graph: Graph, group: FusionGroup) -> Iterator[Form]:
+    """The segments of a kernel that may compute a value more than once."""
     if not may_repeat(graph, group.nodes, NOTHING):
         return
     verdict = check_group(graph, group.nodes, group.outputs, placed=True)
-    yield from (f for f in (() if isinstance(verdict, Refusal) else verdict) if f.kind == kind)
+    yield from () if isinstance(verdict, Refusal) else verdict
 
 
 def _times_by_items(graph: Graph, form: Form) -> dict[int, float]:

@@ -296,24 +296,30 @@ def _unrolled_axes(
     seeds: Mapping[Value, Tags], shape: tuple[int, ...],
 ) -> set[int]:  # fmt: skip
     """Small axes that data movement cuts or joins: unrolled, their indices are constants."""
-    moving = [n for n in nodes if graph[n].spec.unrolls]
-    products = any(graph[n].spec.family is Family.CONTRACTION for n in nodes)
-    # An item of a product that did several would leave too few of them.
-    if not moving or products or math.prod(shape) < 1024:
+    if math.prod(shape) < 1024 or all(extent > REGISTERS for extent in shape):
         return set()
-    demand = Demand(graph, nodes, frozenset(range(len(shape))))
+    loose = {n: axes for n in nodes if graph[n].spec.unrolls and (axes := _loose_axes(graph, n))}
+    # An item of a product that did several would leave too few of them.
+    if not loose or any(graph[n].spec.family is Family.CONTRACTION for n in nodes):
+        return set()
+    # Where a value is needed follows from the nodes behind it alone.
+    demand = Demand(graph, [n for n in nodes if n > min(loose)], frozenset(range(len(shape))))
     for value, tags in seeds.items():
         demand.want(value, tags)
     demand.run()
-    cut: set[int] = set()
-    for node in moving:
-        mapped = graph[node].spec.axes
-        maps = mapped(graph.call(node)) if mapped else ()
-        for tags in demand.wanted.get(Value(node), ()):
-            loose = {o for m in maps for o, a in enumerate(m) if a is None}
-            cut |= {p for o in loose for p in parts(tags[o])}
+    cut = {
+        p for n, axes in loose.items() for tags in demand.wanted.get(Value(n), ())
+        for axis in axes for p in parts(tags[axis])
+    }  # fmt: skip
     small = {p for p in cut if shape[p] <= REGISTERS}
     return small if math.prod(shape[p] for p in small) <= REGISTERS else set()
+
+
+def _loose_axes(graph: Graph, node: int) -> frozenset[int]:
+    """Axes of a result that are no axes of an operand."""
+    mapped = graph[node].spec.axes
+    maps = mapped(graph.call(node)) if mapped else ()
+    return frozenset(out for each in maps for out, axis in enumerate(each) if axis is None)
 
 
 def _finish(

@@ -59,9 +59,12 @@ class Multiplicity:
         return min(self.counts, key=lambda v: (-self.counts[v], v))
 
 
+@lru_cache(maxsize=1024)
 def index_counts(graph: Graph, form: Form, limit: int = MOST_REPEATED) -> Multiplicity:
     """Counts for one kernel segment, its inputs included; counting stops beyond `limit` repeated
-    computations. Launch settings that unroll loops or keep rows are not taken into account."""
+    computations. Launch settings that unroll loops or keep rows are not taken into account.
+
+    Remembered: legality, expectations and launches ask about the same segments."""
     share = form.items if form.kind == "item" else 0
     counter = _Counter(graph, share, limit, dict(form.carries))
     counter.items = tuple(Sym(f"p{k}", DType.I64, n) for k, n in enumerate(form.parallel))
