@@ -12,6 +12,7 @@ from autofuse.baselines.switches import SWITCHABLE, only, without
 from autofuse.peers.types import BenchError
 from autofuse.tuning.together import Interleaving
 from autofuse.zoo import zoo_graph
+from benchmarks.kept import Row
 from benchmarks.study import bench
 from benchmarks.study.bench import study_prices
 from benchmarks.study.one import answer
@@ -27,12 +28,19 @@ SHORT = Interleaving(blocks=3, rounds=1, limit_s=60.0, single_limit_s=30.0)
 RULE = "not-loop-fusible"
 
 
-def test_a_row_has_a_plan_and_a_time_for_every_variant() -> None:
-    row = price_row("attention", zoo_graph("attention", "small"), ["xla-2022"], SHORT)
+@pytest.fixture(scope="module")
+def row() -> Row:
+    return price_row("attention", zoo_graph("attention", "small"), ["xla-2022"], SHORT)
+
+
+def test_a_row_has_a_plan_and_a_time_for_every_variant(row: Row) -> None:
     assert list(row["planners"]) == list(names(["xla-2022"]))
     digests = {planner["plan"] for planner in row["planners"].values()}
     assert digests == row["plans"].keys()
     assert all(plan["us"] > 0 and plan["groups"] > 0 for plan in row["plans"].values())
+
+
+def test_a_row_holds_times_over_those_of_variants(row: Row) -> None:
     own, less = (row["planners"][n]["plan"] for n in ("xla-2022", without("xla-2022", RULE)))
     ratio, low, high = row["over"]["xla-2022"]["whole"][less]
     assert low <= ratio <= high
@@ -67,13 +75,19 @@ ROWS = [
 def test_prices_are_means_over_all_programs_the_dearest_first() -> None:
     found = {price.rule: price for price in prices(ROWS, "xla-2022")}
     assert next(iter(found)) == "budget" and list(found)[-1] == "shapes"
-    budget, shapes, same = found["budget"], found["shapes"], found["kinds"]
-    assert budget.ratio == pytest.approx(2.0) and (budget.low, budget.high) == pytest.approx((1, 4))
-    assert (budget.changed, budget.dearer, budget.cheaper) == (2, 1, 0)
-    assert (budget.most, budget.least) == (("one", 4.0), ("two", 1.0))
-    assert shapes.ratio == pytest.approx(0.5**0.5) and shapes.cheaper == 1
-    assert same == Price("kinds", 2, 0, 0, 0, 1.0, 1.0, 1.0, ("", 1.0), ("", 1.0), 0)
+    assert found["budget"].ratio == pytest.approx(2.0)
+    assert found["shapes"].ratio == pytest.approx(0.5**0.5)
     assert all_rules(ROWS, "xla-2022").ratio == pytest.approx(2.0)
+
+
+def test_a_price_tells_how_many_programs_change_and_which_most() -> None:
+    found = {price.rule: price for price in prices(ROWS, "xla-2022")}
+    budget, shapes, same = found["budget"], found["shapes"], found["kinds"]
+    assert (budget.low, budget.high) == pytest.approx((1, 4))
+    assert (budget.changed, budget.dearer, budget.cheaper) == (2, 1, 0)
+    assert (budget.most, budget.least) == ((4.0, "one"), (1.0, "two"))
+    assert shapes.cheaper == 1
+    assert same == Price("kinds", 2, 0, 0, 0, 1.0, 1.0, 1.0, (1.0, ""), (1.0, ""), 0)
 
 
 def test_a_rule_alone_is_held_to_none() -> None:

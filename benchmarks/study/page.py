@@ -71,6 +71,6 @@ def _interval(price: Price) -> str:
     return f"{price.ratio:.3f} ({price.low:.3f} to {price.high:.3f})"
 
 
-def _program(found: tuple[str, float]) -> str:
-    name, ratio = found
+def _program(found: tuple[float, str]) -> str:
+    ratio, name = found
     return f"{name} {ratio:.2f}" if name else "none"

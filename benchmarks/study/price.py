@@ -22,7 +22,7 @@ from autofuse.peers.types import BenchError
 from autofuse.plan.types import Candidate
 from autofuse.simplify import normal_form
 from autofuse.tuning.cache_state import cache_state
-from autofuse.tuning.evaluate import build
+from autofuse.tuning.evaluate import BuildResult, build
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.tuning.together import Interleaving, time_together
 from benchmarks.kept import Row
@@ -84,15 +84,17 @@ def _timed(
     if found.comparison is None:
         why = "none was built" if found.unexplained is None else found.unexplained.message
         raise BenchError(f"no plan was timed: {why}")
-    told: dict[str, dict[str, Any]] = {
-        d: {"compile_s": b.compile_s, "groups": len(plans[d].plan.groups)} for d, b in built.items()
-    }
-    failures = {d: b.failure for d, b in built.items() if b.failure is not None}
-    for digest, failure in {**failures, **found.failures}.items():
+    told = {d: {**_built(b), "groups": len(plans[d].plan.groups)} for d, b in built.items()}
+    for digest, failure in found.failures.items():
         told[digest]["error"] = failure.message
     for digest, timing in zip(found.names, found.comparison.timings, strict=True):
         told[digest] |= {"us": timing.median_us, "q1_us": timing.q1_us, "q3_us": timing.q3_us}
     return told, dict(zip(found.names, found.comparison.samples, strict=True))
+
+
+def _built(found: BuildResult) -> dict[str, Any]:
+    told: dict[str, Any] = {"compile_s": found.compile_s}
+    return told if found.failure is None else {**told, "error": found.failure.message}
 
 
 def _over(

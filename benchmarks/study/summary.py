@@ -32,8 +32,8 @@ class Price:
     ratio: float
     low: float
     high: float
-    most: tuple[str, float]
-    least: tuple[str, float]
+    most: tuple[float, str]
+    least: tuple[float, str]
     failed: int
 
 
@@ -68,14 +68,13 @@ def _price(
     changed = {program: ratio for program, ratio in known.items() if ratio != _SAME}
     logs = np.log([ratio[0] for ratio in known.values()])
     ratio, low, high = _mean(logs)
-    ranked = sorted(changed, key=lambda program: changed[program][0])
-    least, most = (ranked[0], ranked[-1]) if ranked else ("", "")
+    ranked = sorted((ratio[0], program) for program, ratio in changed.items()) or [(1.0, "")]
     return Price(
         rule, len(known), len(changed),
         sum(low > 1 + TIE for _, low, _ in changed.values()),
         sum(high < 1 / (1 + TIE) for _, _, high in changed.values()),
         ratio, low, high,
-        (most, changed[most][0] if most else 1.0), (least, changed[least][0] if least else 1.0),
+        ranked[-1], ranked[0],
         len(told) - len(known),
     )  # fmt: skip
 
