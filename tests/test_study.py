@@ -15,6 +15,7 @@ from autofuse.zoo import zoo_graph
 from benchmarks.kept import Row
 from benchmarks.study import bench
 from benchmarks.study.bench import study_prices
+from benchmarks.study.distance import distances, distances_text
 from benchmarks.study.one import answer
 from benchmarks.study.page import page
 from benchmarks.study.price import names, price_row
@@ -22,8 +23,7 @@ from benchmarks.study.programs import study_programs
 from benchmarks.study.summary import Price, all_rules, alone, prices
 
 ROOT = Path(__file__).parent.parent
-RECORD, PAGE = ROOT / "docs/results/study/prices.json", ROOT / "docs/study.md"
-BEGIN, END = "<!-- prices -->", "<!-- end of prices -->"
+PAGE = ROOT / "docs/study.md"
 SHORT = Interleaving(blocks=3, rounds=1, limit_s=60.0, single_limit_s=30.0)
 RULE = "not-loop-fusible"
 
@@ -146,14 +146,37 @@ def test_programs_are_the_zoo_and_those_of_others() -> None:
     assert found["optax:adamw"].package == "optax"
 
 
-def test_the_page_of_the_study_has_the_prices_of_the_record(
-    request: pytest.FixtureRequest,
+def test_distances_are_from_the_fastest_timed_beside() -> None:
+    rows = [
+        {"program": "one", "rules_us": {"tvm": 20.0, "unfused": 40.0, "best": 10.0}},
+        {"program": "two", "rules_us": {"tvm": 10.0, "unfused": 11.0, "best": 10.2}},
+        {"program": "three", "error": "no plan"},
+    ]
+    best, tvm, unfused = distances(rows)
+    assert (best.planner, best.near, best.far, best.programs) == ("best", 2, 0, 2)
+    assert (tvm.mean, tvm.near, tvm.far) == (pytest.approx(2**0.5), 1, 1)
+    assert unfused.farthest == (4.0, "one")
+    data = {"rows": {row["program"]: row for row in rows}, "cpu": "a processor", "threads": 2}
+    assert "| tvm | 2 | 1 | 1 | 1.41 (1.00 to 2.00) | one 2.0 |" in distances_text(data)
+
+
+SECTIONS = {
+    "prices": (ROOT / "docs/results/study/prices.json", page),
+    "distances": (ROOT / "docs/results/unseen-cpu.json", distances_text),
+}
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_page_has_the_figures_of_the_record(
+    section: str, request: pytest.FixtureRequest
 ) -> None:
-    found = json.loads(RECORD.read_text(encoding="utf-8"))
-    before, begun, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, ended, after = rest.partition(END)
+    record, text = SECTIONS[section]
+    found = json.loads(record.read_text(encoding="utf-8"))
+    begin, end = f"<!-- {section} -->", f"<!-- end of {section} -->"
+    before, begun, rest = PAGE.read_text(encoding="utf-8").partition(begin)
+    _, ended, after = rest.partition(end)
     assert begun and ended
-    wanted = f"{before}{BEGIN}\n{page(found)}\n{END}{after}"
+    wanted = f"{before}{begin}\n{text(found)}\n{end}{after}"
     if request.config.getoption("--update-golden"):
         PAGE.write_text(wanted, encoding="utf-8")
     assert PAGE.read_text(encoding="utf-8") == wanted, "run with --update-golden"

@@ -67,7 +67,7 @@ def _price(
     known = {program: ratio for program, ratio in told.items() if ratio is not None}
     changed = {program: ratio for program, ratio in known.items() if ratio != _SAME}
     logs = np.log([ratio[0] for ratio in known.values()])
-    ratio, low, high = _mean(logs)
+    ratio, low, high = geometric_mean(logs)
     ranked = sorted((ratio[0], program) for program, ratio in changed.items()) or [(1.0, "")]
     return Price(
         rule, len(known), len(changed),
@@ -103,8 +103,8 @@ def _ratios(
         yield row["program"], (1 / ratio, 1 / high, 1 / low) if up else (ratio, low, high)
 
 
-def _mean(logs: np.ndarray) -> Ratio:
-    """The geometric mean, and its interval where programs are drawn again."""
+def geometric_mean(logs: np.ndarray) -> Ratio:
+    """The mean of ratios by their logarithms, and its interval where programs are drawn again."""
     if not len(logs):
         return _SAME
     drawn = np.random.default_rng(SEED).integers(0, len(logs), (RESAMPLES, len(logs)))
