@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -18,6 +21,7 @@ from benchmarks.study.bench import study_prices
 from benchmarks.study.distance import distances, distances_text
 from benchmarks.study.one import answer
 from benchmarks.study.page import page
+from benchmarks.study.pictures import SHOWN, distance_picture, price_picture
 from benchmarks.study.price import names, price_row
 from benchmarks.study.programs import study_programs
 from benchmarks.study.summary import Price, all_rules, alone, prices
@@ -180,3 +184,34 @@ def test_the_page_has_the_figures_of_the_record(
     if request.config.getoption("--update-golden"):
         PAGE.write_text(wanted, encoding="utf-8")
     assert PAGE.read_text(encoding="utf-8") == wanted, "run with --update-golden"
+
+
+def pictures() -> dict[str, Callable[[], str]]:
+    """What docs/study/ has, by file name."""
+
+    def rows(section: str) -> list[Row]:
+        found = json.loads(SECTIONS[section][0].read_text(encoding="utf-8"))["rows"]
+        return [row for row in found.values() if "error" not in row]
+
+    each = {f"prices-{p}": partial(lambda p: price_picture(rows("prices"), p), p)
+            for p in SWITCHABLE}  # fmt: skip
+    return {"distances": lambda: distance_picture(rows("distances")), **each}
+
+
+@pytest.mark.parametrize("name", pictures())
+def test_the_pictures_are_drawn_from_the_record(name: str, request: pytest.FixtureRequest) -> None:
+    file, drawn = PAGE.parent / "study" / f"{name}.svg", pictures()[name]()
+    if request.config.getoption("--update-golden"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(drawn, encoding="utf-8")
+    ElementTree.fromstring(drawn)
+    assert file.read_text(encoding="utf-8") == drawn, "run with --update-golden"
+    assert f"(study/{name}.svg)" in PAGE.read_text(encoding="utf-8")
+
+
+def test_pictures_show_shares_and_intervals() -> None:
+    times = dict.fromkeys(SHOWN, 10.0) | {"unfused": 40.0}
+    shares = ElementTree.fromstring(distance_picture([{"program": "one", "rules_us": times}]))
+    assert len([each for each in shares.iter() if each.get("class") == "af-line af-l5"]) == 2
+    drawn = price_picture(ROWS, "xla-2022")
+    assert drawn.count("<circle") == 2 and "budget" in drawn and "kinds" not in drawn

@@ -30,19 +30,28 @@ LANE_BY_LANE = 64.0
 def repeated_work(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Work:
     """Arithmetic beyond once for each element of each value."""
     found = Work()
-    forms = tuple(_repeating(graph, group))
-    for form in (form for form in forms if form.kind == "row"):
-        for value, count in index_counts(graph, form).counts.items():
-            if count > 1 and value.node in form.nodes:
-                once = group_work(graph, (value.node,), (value,))
-                found += once.computing((count - 1) * LANE_BY_LANE)
-    for form in (form for form in forms if form.kind == "item"):
-        rows = tile_rows(graph, form, HALO.of(launch))
-        again = _times_in_tiles(graph, form, rows) if rows else _times_by_items(graph, form)
-        for n, times in again.items():
-            if times > 1:
-                found += group_work(graph, (n,), (Value(n),)).computing(times - 1)
+    for form in _repeating(graph, group):
+        again = _in_rows(graph, form) if form.kind == "row" else _by_items(graph, form, launch)
+        for each in again:
+            found += each
     return found
+
+
+def _in_rows(graph: Graph, form: Form) -> Iterator[Work]:
+    """What lanes that walk along a row compute again, each at a place of its own."""
+    for value, count in index_counts(graph, form).counts.items():
+        if count > 1 and value.node in form.nodes:
+            once = group_work(graph, (value.node,), (value,))
+            yield once.computing((count - 1) * LANE_BY_LANE)
+
+
+def _by_items(graph: Graph, form: Form, launch: LaunchConfig) -> Iterator[Work]:
+    """What items compute again, or tiles of them."""
+    rows = tile_rows(graph, form, HALO.of(launch))
+    again = _times_in_tiles(graph, form, rows) if rows else _times_by_items(graph, form)
+    for n, times in again.items():
+        if times > 1:
+            yield group_work(graph, (n,), (Value(n),)).computing(times - 1)
 
 
 def kept_bytes(graph: Graph, group: FusionGroup, launch: LaunchConfig) -> Iterator[tuple[int, int]]:

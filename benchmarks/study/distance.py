@@ -44,7 +44,7 @@ def distances(rows: Sequence[Row]) -> list[Distance]:
 
 
 def _distance(rows: Sequence[Row], planner: str) -> Distance | None:
-    ratios = sorted(_ratios(rows, planner))
+    ratios = sorted(ratios_of(rows, planner))
     if not ratios:
         return None
     values = np.array([ratio for ratio, _ in ratios])
@@ -53,7 +53,8 @@ def _distance(rows: Sequence[Row], planner: str) -> Distance | None:
     return Distance(planner, len(ratios), near, far, mean, low, high, ratios[-1])
 
 
-def _ratios(rows: Sequence[Row], planner: str) -> Iterator[tuple[float, str]]:
+def ratios_of(rows: Sequence[Row], planner: str) -> Iterator[tuple[float, str]]:
+    """Of each program that has times: the planner's over the fastest, and its name."""
     for row in rows:
         us = row.get("rules_us", {})
         if planner in us:
