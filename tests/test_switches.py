@@ -8,7 +8,7 @@ from autofuse.baselines import baseline_named, is_baseline
 from autofuse.baselines.inductor import lowering, rules
 from autofuse.baselines.priority import fusion, multi_output
 from autofuse.baselines.priority import rules as priority_rules
-from autofuse.baselines.switches import SWITCHABLE, Variant, only, without
+from autofuse.baselines.switches import SWITCHABLE, RuleVariant, only, without
 from autofuse.baselines.xla import horizontal, instruction_fusion, merger
 from autofuse.baselines.xla.multi_output import RULES_2022
 from autofuse.errors import AutofuseError
@@ -100,7 +100,7 @@ def test_a_rule_that_is_off_refuses_nothing_there_and_in_loops() -> None:
 
 def test_only_one_rule_is_what_all_others_off_is() -> None:
     variant = baseline_named(only("inductor", "tiling"))
-    assert isinstance(variant, Variant)
+    assert isinstance(variant, RuleVariant)
     assert variant.off == set(SWITCHABLE["inductor"].rules) - {"tiling"}
     assert variant == baseline_named(without("inductor", "+".join(sorted(variant.off))))
     assert is_baseline(only("inductor")) and not is_baseline("best")

@@ -18,7 +18,7 @@ from autofuse.errors import AutofuseError
 from autofuse.graph.types import Graph
 
 WITHOUT, ONLY = "without", "only"
-Planner = Callable[[Graph, Off], BaselineResult]
+RulePlanner = Callable[[Graph, Off], BaselineResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +26,15 @@ class Switchable:
     """A planner, and the names of its rules that may be off. A name stands for the rule in all
     passes that ask it."""
 
-    planner: Planner
+    planner: RulePlanner
     rules: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class RuleVariant:
     """A planner without the rules that are `off`."""
 
-    planner: Planner
+    planner: RulePlanner
     off: Off
 
     def __call__(self, graph: Graph) -> BaselineResult:
@@ -86,7 +86,7 @@ def only(name: str, rule: str = "") -> str:
     return f"{name}:{ONLY}={rule}"
 
 
-def variant_named(name: str) -> Variant:
+def variant_named(name: str) -> RuleVariant:
     """The planner that such a name says. Raises AutofuseError for a planner or a rule that there is
     not."""
     planner, _, switch = name.partition(":")
@@ -102,4 +102,4 @@ def variant_named(name: str) -> Variant:
     if unknown or (how == WITHOUT and not rules):
         what = f"no rule '{unknown[0]}' to leave out" if unknown else "to be told what to leave out"
         raise AutofuseError(f"{planner} has {what} (known: {', '.join(found.rules)})")
-    return Variant(found.planner, rules if how == WITHOUT else frozenset(found.rules) - rules)
+    return RuleVariant(found.planner, rules if how == WITHOUT else frozenset(found.rules) - rules)

@@ -57,15 +57,21 @@ class Form:
 
 
 class Demand:
-    """At which indices the values of a node set are needed, for given parallel axes."""
+    """At which indices the values of a node set are needed, for given parallel axes; some are
+    wanted from the start."""
 
-    def __init__(self, graph: Graph, nodes: Iterable[int], parallel: frozenset[int]) -> None:
+    def __init__(
+        self, graph: Graph, nodes: Iterable[int], parallel: frozenset[int],
+        wanted: Iterable[tuple[Value, Tags]] = (),
+    ) -> None:  # fmt: skip
         self.graph = graph
         self.nodes = frozenset(nodes)
         self.parallel = parallel
         self.wanted: dict[Value, set[Tags]] = {}
         self.mixed: set[int] = set()
         self.carries: dict[tuple[int, int], Tags] = {}
+        for value, tags in wanted:
+            self.want(value, tags)
 
     def want(self, value: Value, tags: Tags) -> None:
         self.wanted.setdefault(value, set()).add(tuple(map(self._kept, tags)))
@@ -75,7 +81,7 @@ class Demand:
             return tag if tag in self.parallel else LOCAL
         return tag & self.parallel
 
-    def run(self) -> None:
+    def run(self) -> Demand:
         """Propagate from outputs to inputs, noting parallel axes that reduction roots mix."""
         known = kept_facts(self.graph)
         for node in sorted(self.nodes, reverse=True):
@@ -94,6 +100,7 @@ class Demand:
                         self.mixed |= parts(tags[axis])
                 if family in REDUCTION_ROOTS:
                     self.give_up(wanted)
+        return self
 
     def give_up(self, wanted: set[Tags]) -> None:
         """Give up every parallel axis that one of these demands lacks or transforms."""
@@ -161,10 +168,8 @@ def _in_body(
 ) -> tuple[frozenset[int], tuple[frozenset[Tags], ...]]:
     """What one iteration mixes, and how each input of the body is needed, where its outputs (by
     number) are needed at these indices. Every group around a loop asks for the same few."""
-    inner = Demand(body, range(len(body.nodes)), parallel)
-    for k, tags in demanded:
-        inner.want(body.outputs[k], tags)
-    inner.run()
+    wanted = ((body.outputs[k], tags) for k, tags in demanded)
+    inner = Demand(body, range(len(body.nodes)), parallel, wanted).run()
     needs = (frozenset(inner.wanted.get(Value(i), ())) for i in body.inputs)
     return frozenset(inner.mixed), tuple(needs)
 
@@ -254,9 +259,7 @@ def _seeds(
     every, inside = frozenset(range(len(shape))), set(nodes)
     if any(_fits_nowhere(graph, value, inside, shape) for value in outputs if value != main):
         return None
-    probe = Demand(graph, nodes, every)
-    probe.want(main, tuple(range(len(shape))))
-    probe.run()
+    probe = Demand(graph, nodes, every, [(main, tuple(range(len(shape))))]).run()
     seeds: dict[Value, Tags] = {}
     for value in outputs:
         own = _one_place(probe.wanted.get(value, set()))
@@ -281,10 +284,7 @@ def single_form(graph: Graph, nodes: tuple[int, ...], outputs: tuple[Value, ...]
         parallel &= {t for t in tags if isinstance(t, int)}
     parallel -= _unrolled_axes(graph, nodes, outputs, seeds, shape)
     while True:
-        demand = Demand(graph, nodes, parallel)
-        for value, tags in seeds.items():
-            demand.want(value, tags)
-        demand.run()
+        demand = Demand(graph, nodes, parallel, seeds.items()).run()
         if not demand.mixed:
             break
         parallel -= demand.mixed
@@ -303,10 +303,9 @@ def _unrolled_axes(
     if not loose or any(graph[n].spec.family is Family.CONTRACTION for n in nodes):
         return set()
     # Where a value is needed follows from the nodes behind it alone.
-    demand = Demand(graph, [n for n in nodes if n > min(loose)], frozenset(range(len(shape))))
-    for value, tags in seeds.items():
-        demand.want(value, tags)
-    demand.run()
+    first = min(loose)
+    behind = [n for n in nodes if n > first]
+    demand = Demand(graph, behind, frozenset(range(len(shape))), seeds.items()).run()
     cut = {
         p for n, axes in loose.items() for tags in demand.wanted.get(Value(n), ())
         for axis in axes for p in parts(tags[axis])
