@@ -19,17 +19,13 @@ from typing import Any
 from autofuse.devices import device_named
 from autofuse.graph.types import Graph
 from autofuse.measure.timing.compare import verdict
-from autofuse.measure.timing.sampling import Sampling
-from autofuse.measure.worker.session import Worker
-from autofuse.measure.workload import Workload
 from autofuse.peers.types import BenchError
 from autofuse.plan.types import Candidate
 from autofuse.simplify import normal_form
 from autofuse.sources import load_source
-from autofuse.tuning.cache_state import cache_state
-from autofuse.tuning.evaluate import build
 from autofuse.tuning.plans import best_plan
-from autofuse.tuning.together import Interleaving, time_together
+from autofuse.tuning.together import Interleaving
+from benchmarks.plans_in_turns import timed_in_turns
 
 RUNS = (100, 1_000_000)
 BLOCKS, ROUNDS = 5, 12
@@ -113,14 +109,9 @@ def _together(
     graph: Graph, plans: dict[str, Candidate]
 ) -> dict[str, tuple[tuple[float, ...], ...]]:
     """Samples of each plan by block; equal plans share theirs."""
-    device = device_named("cpu")
     different = {c.digest: c for c in plans.values()}
-    built = {d: build(device.backend, graph, c).artifact for d, c in different.items()}
-    sampling = Sampling(cache_state("auto", graph, device))
-    with Worker(Workload(graph), hardware=device.timer) as worker:
-        artifacts = {d: a for d, a in built.items() if a is not None}
-        how = Interleaving(BLOCKS, ROUNDS, limit_s=LIMIT_S, single_limit_s=LIMIT_S)
-        found = time_together(worker, artifacts, sampling, how)
+    how = Interleaving(BLOCKS, ROUNDS, limit_s=LIMIT_S, single_limit_s=LIMIT_S)
+    _, found = timed_in_turns(graph, device_named("cpu"), different, how)
     if found.comparison is None or len(found.names) < len(different):
         raise BenchError("a tuned plan does not run any more")
     samples = dict(zip(found.names, found.comparison.samples, strict=True))

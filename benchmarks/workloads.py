@@ -28,12 +28,15 @@ HEADLINE = (
 )  # fmt: skip
 
 
-def chosen(names: Sequence[str]) -> tuple[str, ...]:
-    """`names` checked (all of them when empty); raises BenchError for an unknown one."""
+def chosen(
+    names: Sequence[str], known: Sequence[str] = NAMES, what: str = "workload"
+) -> tuple[str, ...]:
+    """`names` of `known` checked (all of them when empty); raises BenchError for an unknown
+    one."""
     for name in names:
-        if name not in NAMES:
-            raise BenchError(f"unknown workload '{name}' (known: {', '.join(NAMES)})")
-    return tuple(dict.fromkeys(names)) or NAMES
+        if name not in known:
+            raise BenchError(f"unknown {what} '{name}' (known: {', '.join(known)})")
+    return tuple(dict.fromkeys(names)) or tuple(known)
 
 
 def bench_workload(name: str, size: str = "default", seed: int = 0) -> BenchWorkload:

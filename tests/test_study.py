@@ -136,7 +136,7 @@ def test_rows_are_kept_as_they_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert json.loads(output.read_text(encoding="utf-8")) == again
     with pytest.raises(BenchError, match="another size"):
         study_prices(["softmax"], ["xla-2022"], "default", "", output)
-    with pytest.raises(BenchError, match="unknown 'sotfmax'"):
+    with pytest.raises(BenchError, match="unknown program 'sotfmax'"):
         study_prices(["sotfmax"])
 
 
@@ -193,8 +193,10 @@ def pictures() -> dict[str, Callable[[], str]]:
         found = json.loads(SECTIONS[section][0].read_text(encoding="utf-8"))["rows"]
         return [row for row in found.values() if "error" not in row]
 
-    each = {f"prices-{p}": partial(lambda p: price_picture(rows("prices"), p), p)
-            for p in SWITCHABLE}  # fmt: skip
+    def priced(planner: str) -> str:
+        return price_picture(rows("prices"), planner)
+
+    each = {f"prices-{planner}": partial(priced, planner) for planner in SWITCHABLE}
     return {"distances": lambda: distance_picture(rows("distances")), **each}
 
 
@@ -215,3 +217,23 @@ def test_pictures_show_shares_and_intervals() -> None:
     assert len([each for each in shares.iter() if each.get("class") == "af-line af-l5"]) == 2
     drawn = price_picture(ROWS, "xla-2022")
     assert drawn.count("<circle") == 2 and "budget" in drawn and "kinds" not in drawn
+
+
+def test_what_the_page_says_in_words_is_so() -> None:
+    rows = list(json.loads(SECTIONS["prices"][0].read_text(encoding="utf-8"))["rows"].values())
+    for planner in SWITCHABLE:
+        every = all_rules(rows, planner)
+        assert every.low < 1 < every.high
+    found = {(p, price.rule): price for p in SWITCHABLE for price in prices(rows, p)}
+    for planner, rule in (
+        ("xla-2022", "expensive"), ("xla-2022", "expensive-reuse"),
+        ("xla-2026", "cost-model"), ("inductor", "reused-reads"),
+    ):  # fmt: skip
+        ratio, program = found[planner, rule].most
+        assert program == "gravity" and ratio > 5
+        assert rule in [price.rule for price in prices(rows, planner)][:2]
+    assert prices(rows, "xla-2022")[-1].rule == "duplication"
+    assert prices(rows, "xla-2026")[-1].rule == "two-reductions"
+    for place in (("xla-2022", "not-loop-fusible"), ("xla-2026", "two-reductions")):
+        assert found[place].least[1] == "distrax:mixture"
+    assert not found["xla-2022", "budget"].changed and not found["xla-2026", "budget"].changed

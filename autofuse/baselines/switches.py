@@ -7,12 +7,19 @@ pass is made of.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from autofuse.baselines.base import BaselineResult, Off
+from autofuse.baselines.inductor import lowering
+from autofuse.baselines.inductor import rules as inductor_rules
 from autofuse.baselines.inductor.planner import inductor
+from autofuse.baselines.priority import rules as priority_rules
+from autofuse.baselines.priority.fusion import COST_MODEL
+from autofuse.baselines.priority.multi_output import RULES_2026
 from autofuse.baselines.priority.planner import xla_2026
+from autofuse.baselines.xla import horizontal, instruction_fusion, merger
+from autofuse.baselines.xla.multi_output import RULES_2022
 from autofuse.baselines.xla.planner import xla_2022
 from autofuse.errors import AutofuseError
 from autofuse.graph.types import Graph
@@ -41,39 +48,57 @@ class RuleVariant:
         return self.planner(graph, self.off)
 
 
+# Names of rules that are never off, and why.
+NEVER_OFF: Mapping[str, str] = {
+    "library-call": "a call of a library is no kernel that could take anything in",
+    "extern": "as library-call",
+    "producer-is-fusion": "what instruction fusion pulls in is one op",
+    "multi-output-producer": "a copy of a producer has one result",
+    "tuple-result": "as multi-output-producer",
+    "is-output": "what is merged away is not written",
+    "no-users": "what nothing reads is no kernel",
+    "dependence": "kernels would need each other",
+    "intermediate": "as dependence",
+    "concat": "a concatenation is placed before its operands are",
+    "reduction": "a reduction's loops are those of its buffer",
+}
+
+
+def _named(*tables: Iterable[tuple[str, object]], others: Iterable[str] = ()) -> tuple[str, ...]:
+    """Names in tables of rules, and `others`, each once, without those that are never off."""
+    every = (*(name for table in tables for name, _ in table), *others)
+    return tuple(name for name in dict.fromkeys(every) if name not in NEVER_OFF)
+
+
 def _on_h100(graph: Graph, off: Off) -> BaselineResult:
     return xla_2026(graph, off=off)
 
 
-SWITCHABLE: dict[str, Switchable] = {
+SWITCHABLE: Mapping[str, Switchable] = {
     "xla-2022": Switchable(
         xla_2022,
-        (
-            "not-loop-fusible", "consumer-not-fusible", "nested-loop", "reduction-transpose",
-            "expensive-reuse", "duplication", "expensive-duplication", "do-not-duplicate",
-            "budget", "code-duplication", "bare-bitcast", "not-a-loop-fusion", "byte-ratio",
-            "expensive", "not-a-root", "kinds", "shapes", "transpose", "elements",
-            "instructions", "dtypes", "parameter",
+        _named(
+            *instruction_fusion.RULES.values(), merger.RULES, merger.WHOLE,
+            RULES_2022.siblings, RULES_2022.producers, horizontal.MEMBER, horizontal.JOIN,
+            others=(instruction_fusion.DO_NOT_DUPLICATE, horizontal.PARAMETER),
         ),
     ),
     "xla-2026": Switchable(
         _on_h100,
-        (
-            "bare-bitcast", "two-reductions", "loop-fallback", "budget", "code-size",
-            "cost-model", "not-loop-fusible", "not-a-root", "variadic", "shapes",
-            "disjoint-slices", "transpose",
+        _named(
+            priority_rules.RULES, RULES_2026.siblings, RULES_2026.producers, others=(COST_MODEL,)
         ),
     ),
     "inductor": Switchable(
         inductor,
-        (
-            "random", "output", "library-operand", "reused-reads", "reused-ops",
-            "accumulated-reads", "accumulated-ops", "large-body", "no-shared-data", "max-nodes",
-            "peak-memory", "index-mismatch", "few-bytes", "far-apart", "loop-sizes", "ranges",
-            "tiling",
-        ),
+        _named(lowering.OWN_RULES, lowering.REALISE_RULES, inductor_rules.RULES),
     ),
 }  # fmt: skip
+
+
+def planner_of(name: str) -> str:
+    """The planner that a name is of, be it without some of its rules."""
+    return name.partition(":")[0]
 
 
 def without(name: str, rule: str) -> str:
@@ -89,7 +114,8 @@ def only(name: str, rule: str = "") -> str:
 def variant_named(name: str) -> RuleVariant:
     """The planner that such a name says. Raises AutofuseError for a planner or a rule that there is
     not."""
-    planner, _, switch = name.partition(":")
+    planner = planner_of(name)
+    switch = name.removeprefix(planner).removeprefix(":")
     how, _, listed = switch.partition("=")
     found = SWITCHABLE.get(planner)
     if found is None or how not in (WITHOUT, ONLY):

@@ -16,6 +16,7 @@ from autofuse.baselines import (
     baseline_named,
     is_baseline,
 )
+from autofuse.baselines.switches import planner_of
 from autofuse.baselines.unfused import unfused
 from autofuse.cost.bounds import Calibration, usual_peaks
 from autofuse.devices import DeviceKind, device_named
@@ -118,7 +119,7 @@ def baseline_candidate(graph: Graph, name: str, space: LaunchSpace) -> tuple[Can
 def _launched(graph: Graph, plan: FusionPlan, name: str, space: LaunchSpace) -> Candidate:
     """The plan of the baseline `name` under its launch rule, if it has one, as has a baseline
     without some of its rules."""
-    rule = LAUNCH_RULES.get(name.partition(":")[0])
+    rule = LAUNCH_RULES.get(planner_of(name))
     if rule is None:
         return default_candidate(graph, plan, space, name)
     return ruled_candidate(graph, plan, space, name, rule)

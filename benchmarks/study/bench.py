@@ -10,23 +10,15 @@ from typing import Any
 from autofuse.backends.machine import cpu_model
 from autofuse.baselines.switches import SWITCHABLE
 from autofuse.limits import usable_cores
-from autofuse.peers.types import BenchError
 from benchmarks.apart import answer_apart
 from benchmarks.kept import Row, filled, kept_table
 from benchmarks.study.programs import StudyProgram, study_programs
+from benchmarks.workloads import chosen
 
 # What rows of one table have in common.
 SAME = ("cpu", "size", "planners")
 # What Python is started with for a row; a file follows. The most seconds that a row may take.
 CHILD, LIMIT_S = ("-m", "benchmarks.study.one"), 300.0
-
-
-def chosen(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """`names` checked; all that are known when there are none. Raises BenchError."""
-    for name in names:
-        if name not in known:
-            raise BenchError(f"unknown '{name}' (known: {', '.join(known)})")
-    return tuple(dict.fromkeys(names)) or tuple(known)
 
 
 def study_prices(
@@ -39,8 +31,8 @@ def study_prices(
     tried again; programs whose packages are not here are under `absent`. Raises BenchError for
     unknown names and for an output of something else."""
     known = study_programs()
-    planners = chosen(planners, tuple(SWITCHABLE))
-    asked = [known[name] for name in chosen(programs, tuple(known))]
+    planners = chosen(planners, tuple(SWITCHABLE), "planner")
+    asked = [known[name] for name in chosen(programs, tuple(known), "program")]
     absent = {p.name: ", ".join(p.absent) for p in asked if p.absent}
     facts = {
         "cpu": cpu_model(), "threads": usable_cores(), "size": size, "planners": list(planners),

@@ -10,22 +10,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from autofuse.baselines.switches import SWITCHABLE, only, without
+from autofuse.baselines.switches import SWITCHABLE, only, planner_of, without
 from autofuse.devices import DeviceKind, timed_device
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
 from autofuse.measure.timing.compare import Blocks, verdict
-from autofuse.measure.timing.sampling import Sampling
-from autofuse.measure.worker.session import Worker
-from autofuse.measure.workload import Workload
 from autofuse.peers.types import BenchError
 from autofuse.plan.types import Candidate
 from autofuse.simplify import normal_form
-from autofuse.tuning.cache_state import cache_state
-from autofuse.tuning.evaluate import BuildResult, build
+from autofuse.tuning.evaluate import BuildResult
 from autofuse.tuning.plans import baseline_candidate
-from autofuse.tuning.together import Interleaving, time_together
+from autofuse.tuning.together import Interleaving
 from benchmarks.kept import Row
+from benchmarks.plans_in_turns import timed_in_turns
 
 # Samples of each plan in turns; wall seconds of one program, and of a plan that must run alone.
 HOW = Interleaving(blocks=5, rounds=6, limit_s=240.0, single_limit_s=60.0)
@@ -76,11 +73,7 @@ def _timed(
     graph: Graph, kind: DeviceKind, plans: Mapping[str, Candidate], how: Interleaving
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Blocks]]:
     """What is told of each plan, and the samples of those that ran, by block."""
-    built = {digest: build(kind.backend, graph, plan) for digest, plan in plans.items()}
-    artifacts = {d: b.artifact for d, b in built.items() if b.artifact is not None}
-    sampling = Sampling(cache_state("auto", graph, kind))
-    with Worker(Workload(graph), hardware=kind.timer) as worker:
-        found = time_together(worker, artifacts, sampling, how)
+    built, found = timed_in_turns(graph, kind, plans, how)
     if found.comparison is None:
         why = "none was built" if found.unexplained is None else found.unexplained.message
         raise BenchError(f"no plan was timed: {why}")
@@ -100,7 +93,7 @@ def _built(found: BuildResult) -> dict[str, Any]:
 def _over(
     planner: str, digests: Mapping[str, str], samples: Mapping[str, Blocks]
 ) -> dict[str, dict[str, list[float]]]:
-    own = {d for name, d in digests.items() if name.partition(":")[0] == planner}
+    own = {d for name, d in digests.items() if planner_of(name) == planner}
     others = sorted(own & samples.keys())
     sides = {"whole": digests[planner], "bare": digests[only(planner)]}
     return {
