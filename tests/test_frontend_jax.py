@@ -170,6 +170,8 @@ OTHER: dict[str, tuple[Any, ...]] = {
     "at_add": (lambda x, i: x.at[i, 1].add(5.0), X, N),
     "at_add_slice": (lambda x: x.at[1:3].add(2.0), X),
     "at_add_twice": (lambda x: x.at[jnp.array([1, 1, 3])].add(1.5), X),
+    "at_subtract": (lambda x, i: x.at[i].subtract(x[1]), X, N),
+    "at_subtract_twice": (lambda x: x.at[jnp.array([1, 1, 3])].subtract(1.5), X),
     "at_min": (lambda x, i: x.at[i].min(0.1), X, N),
     "cond": (lambda x: lax.cond(x.sum() > 0, lambda y: y * 2, lambda y: y + 1, x), X),
     "switch": (lambda i, x: lax.switch(i, [jnp.sin, jnp.cos, jnp.tanh], x), N, X),

@@ -46,6 +46,9 @@ def _parts(fn: Callable[..., Any]) -> Callable[..., Any]:
         "log": lambda x, y: jnp.log(x),
         "dot": lambda x, y: jnp.dot(x / 1e19, y / 1e19),
         "outer": lambda x, y: jnp.outer(x / 1e19, y.real),
+        "written": lambda x, y: x.at[jnp.array([3, 1])].set(y[:2]),
+        "added": lambda x, y: x.at[jnp.array([1, 1, 4])].add(y[:3]),
+        "taken_off": lambda x, y: x.at[2].subtract(y[0]),
     }.values(),
 )
 def test_complex_numbers(fn: Callable[..., Any]) -> None:

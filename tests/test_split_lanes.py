@@ -59,6 +59,20 @@ def test_the_borders_of_a_padded_row_are_loops_of_their_own() -> None:
     """)
 
 
+def test_a_stencil_of_what_a_stencil_with_borders_gave_has_parts_without_a_clamp() -> None:
+    """Where the second one meets the first one's borders shows once a part decides the outer
+    clamps."""
+
+    def step(x: Any) -> Any:
+        inner = x[:-2] + x[1:-1] + x[2:]
+        return xp.concat([x[:1], inner, x[-1:]], axis=0)
+
+    kernel = passed(lowered(traced(lambda x: step(step(x)), 97)))
+    lanes = [s for s in statements(kernel.body) if isinstance(s, Loop) and s.kind == "lane"]
+    assert max(lane.var.extent or 0 for lane in lanes) == 93
+    assert not any(word in str(kernel) for word in ("max(", "min(", "select("))
+
+
 def test_a_tile_of_a_longer_row_has_some_of_each_part() -> None:
     graph = traced(lambda x: xp.pad(x, [(1, 2)]), 97)
     kernel = passed(lowered(graph, tile=32))

@@ -243,6 +243,21 @@ def test_what_is_read_elsewhere_in_the_same_kernel_is_not_overwritten() -> None:
     assert not failures([Case(graph, made, "elsewhere")])
 
 
+def test_a_single_element_is_written_where_anything_is_read() -> None:
+    """All that it depends on was read before: a step of a triangular solver is one kernel."""
+    w = GraphWriter()
+    x = w.input("x", (COLUMNS,), F32, low=-1.0, high=1.0)
+    loop = LoopWriter(w, COLUMNS)
+    state, b = loop.state(x), loop.body
+    whole = b.mul(b.reduce("reduce_sum", state, (0,)), 0.25)
+    new = overwrite(b, state, b.reshape(whole, (1,)), (loop.step,))
+    graph = canonical(w.build(loop.finish([new])))
+    made = host_plan(graph)
+    (run,) = kernel_runs(schedule(graph, made).steps)
+    assert run.group.overwrites
+    assert not failures([Case(graph, made, "one element")])
+
+
 @pytest.mark.parametrize(("read", "apart"), [(0, True), (1, False), (2, True), (9, False)])
 def test_windows_of_a_counter_that_lie_apart_may_be_read(read: int, apart: bool) -> None:
     """Iteration i writes row i + 1, out of `read` + i; where that is moved, nothing is certain."""

@@ -54,10 +54,11 @@ RULES: dict[str, PrimitiveRule] = (
     | SPECIAL_RULES
     | WINDOW_RULES
 )
-# Primitives that only move elements treat both words of a key, or parts of a number, alike.
-_PAIRWISE = {*SHAPE_RULES, "dynamic_slice", "dynamic_update_slice", "gather", "select_n"} | {
-    name for name, rule in COMPUTE_RULES.items() if rule is same
-}
+# Primitives that only move or add elements treat both words of a key, or parts of a number, alike.
+_PAIRWISE = {
+    *SHAPE_RULES, "dynamic_slice", "dynamic_update_slice", "gather", "select_n", "scatter",
+    "scatter-add", "scatter-sub",
+} | {name for name, rule in COMPUTE_RULES.items() if rule is same}  # fmt: skip
 _INNER = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 

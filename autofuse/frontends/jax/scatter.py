@@ -111,10 +111,17 @@ def _one_window(w: GraphWriter, x: Value, found: _Windows, kind: str | None, dro
     return overwrite(w, x, written, at)
 
 
+def _subtracted(w: GraphWriter, eqn: Any, x: Value, starts: Value, updates: Value) -> Value:
+    zero = w.full(0, w.shape(updates), w.dtype(updates))
+    found = SCATTER_RULES["scatter-add"](w, eqn, x, starts, w.map("sub", zero, updates))
+    assert isinstance(found, Value)
+    return found
+
+
 _KINDS: Sequence[tuple[str, str | None]] = (
     ("scatter", None), ("scatter-add", "add"), ("scatter-mul", "mul"), ("scatter-min", "min"),
     ("scatter-max", "max"),
 )  # fmt: skip
 SCATTER_RULES: dict[str, PrimitiveRule] = {
     name: _scatter(kind) for plain, kind in _KINDS for name in (plain, plain.replace("-", "_"))
-}
+} | {"scatter-sub": _subtracted}

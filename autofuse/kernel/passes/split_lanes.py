@@ -50,6 +50,7 @@ def _split(lane: Loop, known: Spelling, starts: Counter[str]) -> list[Stmt]:
     edges = _fewer([low, *sorted(p for p in places if low < p < high), high], len(lane.body))
     if len(edges) < 3:
         return [lane]
+    edges = _refined(lane, known, base, edges)
     parts = (_Part(lane, base, *ends, number) for number, ends in enumerate(pairwise(edges)))
     return [stmt for part in parts for stmt in part.emit(known, starts)]
 
@@ -57,38 +58,73 @@ def _split(lane: Loop, known: Spelling, starts: Counter[str]) -> list[Stmt]:
 def _places(lane: Loop, known: Spelling) -> tuple[Expr, set[int]] | None:
     """Where to cut, counted from a first position: a number, or where the tile of a longer row
     starts. None where no load would become straight."""
-    body = known.inner()
-    indices: list[Expr] = []
-    every: list[Expr] = []
-    for stmt in lane.body:
-        indices.extend(map(body.settled, indices_of(stmt)))
-        every.extend(map(body.settled, expressions(stmt)))
-        body.note(stmt)
-    straight = _cuts(lane, indices)
+    indices, every = _settled(lane.body, known.inner())
+    straight = _cuts(lane.var, indices)
     if not straight:
         return None
     base = max(straight, key=lambda b: (len(straight[b]), isinstance(b, Lit), repr(b)))
-    return base, _cuts(lane, every)[base]
+    return base, _cuts(lane.var, every)[base]
 
 
-def _cuts(lane: Loop, exprs: Sequence[Expr]) -> dict[Expr, set[int]]:
+def _settled(body: Sequence[Stmt], known: Spelling) -> tuple[list[Expr], list[Expr]]:
+    """Where statements load and store, and all that they compute, spelled out."""
+    indices: list[Expr] = []
+    every: list[Expr] = []
+    for stmt in body:
+        indices.extend(map(known.settled, indices_of(stmt)))
+        every.extend(map(known.settled, expressions(stmt)))
+        known.note(stmt)
+    return indices, every
+
+
+def _cuts(var: Sym, exprs: Sequence[Expr]) -> dict[Expr, set[int]]:
     """Where expressions change, by what it is counted from; clamps last, which have a choice."""
     found: dict[Expr, set[int]] = {}
 
     def counted(place: Expr) -> tuple[Expr, int] | None:
         base, constant = ix.parted(place)
-        known = isinstance(base, Lit) or is_multiple(base, lane.var.extent or 0)
+        known = isinstance(base, Lit) or is_multiple(base, var.extent or 0)
         return (base, constant) if known else None
 
-    for place in (p for e in exprs for p in cuts(e, lane.var)):
+    for place in (p for e in exprs for p in cuts(e, var)):
         at = counted(place)
         if at is not None:
             found.setdefault(at[0], set()).add(at[1])
-    for pair in (p for e in exprs for p in clamps(e, lane.var)):
+    for pair in (p for e in exprs for p in clamps(e, var)):
         at, other = map(counted, pair)
         if at is not None and other is not None and other[1] not in found.get(at[0], ()):
             found.setdefault(at[0], set()).add(at[1])
     return found
+
+
+def _refined(lane: Loop, known: Spelling, base: Expr, edges: list[int]) -> list[int]:
+    """More edges: a clamp that one part has decided may show where another one changes (a stencil
+    of what a stencil with borders gave)."""
+    done: set[tuple[int, int]] = set()
+    while True:
+        more = {
+            edge
+            for ends in pairwise(edges)
+            if ends not in done
+            for edge in _edges_inside(lane, known, base, *ends)
+        }
+        done.update(pairwise(edges))
+        finer = _fewer(sorted({*edges, *more}), len(lane.body)) if more else []
+        if len(finer) <= len(edges):
+            return edges
+        edges = finer
+
+
+def _edges_inside(lane: Loop, known: Spelling, base: Expr, low: int, high: int) -> Iterator[int]:
+    if high - low < 2:
+        return
+    place = Sym(f"{lane.var.name}_e", I64, high - low)
+    inner = known.inner()
+    inner.values[lane.var.name] = ix.iadd(place, ix.iadd(base, ix.lit(low)))
+    indices, every = _settled(lane.body, inner)
+    start = ix.lit(0)
+    if start in _cuts(place, indices):
+        yield from (low + at for at in _cuts(place, every)[start] if 0 < at < high - low)
 
 
 def _fewer(edges: list[int], statements_each: int) -> list[int]:

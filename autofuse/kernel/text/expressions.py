@@ -129,7 +129,11 @@ def _cast(call: Call, d: Dialect) -> tuple[str, int]:
         return f"af_store_{target}({expression(source, d)})", ATOM
     if target is DType.BOOL and source.dtype is not DType.BOOL:
         return f"{_wrap(source, d, INFIX['ne'][1] + 1)} != 0", INFIX["ne"][1]
-    return f"({d.types[target]}){_wrap(source, d, UNARY_LEVEL + 1)}", UNARY_LEVEL
+    value = _wrap(source, d, UNARY_LEVEL + 1)
+    if source.dtype is DType.BOOL and target.is_float:
+        # GCC 12 has vectors of a condition as whole numbers, but not as floats.
+        value = f"({d.types[DType.I32]}){value}"
+    return f"({d.types[target]}){value}", UNARY_LEVEL
 
 
 def _prefix(call: Call, d: Dialect) -> tuple[str, int]:

@@ -81,6 +81,8 @@ def _reads_apart(graph: Graph, group: FusionGroup, value: Value, x: Value, trip:
     only read to compute what is written there."""
     if x in graph[value.node].inputs[1:]:
         return False
+    if len(group.outputs) == 1 and graph.type_of(graph[value.node].inputs[1]).size == 1:
+        return True  # a single element is written once all that it depends on was read
     readers = [n for n in group.nodes if n != value.node and x in graph[n].inputs]
     return all(_reads_nothing_new(graph, group, n, value, x, trip) for n in readers)
 
