@@ -37,6 +37,9 @@ CASES: list[tuple[Expr, str]] = [
     (call("or", p, call("and", p, q)), "p | (p & q)"),
     (call("not", call("eq", n, m)), "!(n == m)"),
     (call("not", n), "~n"),
+    # GCC has no vectors of conditions as floats, but as whole numbers
+    (cast(p, F32), "(float)(int32_t)p"),
+    (cast(p, I32), "(int32_t)p"),
     # selects
     (call("select", p, x, y), "p ? x : y"),
     (call("select", p, x, call("select", q, y, z)), "p ? x : q ? y : z"),

@@ -37,9 +37,10 @@ def updated_operand(graph: Graph, value: Value) -> Value | None:
 
 def stored(graph: Graph, nodes: Collection[int], value: Value) -> Value:
     """What a kernel of `nodes` stores at least to make `value`: where it may lie where an operand
-    does, that window."""
+    does, that window. Not where the kernel reads the result itself."""
     x = updated_operand(graph, value)
     alone = x is not None and x.node not in nodes and value.node in nodes
+    alone = alone and set(nodes).isdisjoint(graph.users[value.node])
     return graph[value.node].inputs[1] if alone else value
 
 
