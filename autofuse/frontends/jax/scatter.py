@@ -111,11 +111,8 @@ def _one_window(w: GraphWriter, x: Value, found: _Windows, kind: str | None, dro
     return overwrite(w, x, written, at)
 
 
-def _subtracted(w: GraphWriter, eqn: Any, x: Value, starts: Value, updates: Value) -> Value:
-    zero = w.full(0, w.shape(updates), w.dtype(updates))
-    found = SCATTER_RULES["scatter-add"](w, eqn, x, starts, w.map("sub", zero, updates))
-    assert isinstance(found, Value)
-    return found
+def _subtracted(w: GraphWriter, eqn: Any, x: Value, starts: Value, updates: Value) -> Any:
+    return _scatter("add")(w, eqn, x, starts, w.map("neg", updates))
 
 
 _KINDS: Sequence[tuple[str, str | None]] = (

@@ -39,8 +39,7 @@ def stored(graph: Graph, nodes: Collection[int], value: Value) -> Value:
     """What a kernel of `nodes` stores at least to make `value`: where it may lie where an operand
     does, that window. Not where the kernel reads the result itself."""
     x = updated_operand(graph, value)
-    alone = x is not None and x.node not in nodes and value.node in nodes
-    alone = alone and set(nodes).isdisjoint(graph.users[value.node])
+    alone = x is not None and value.node in nodes and _is_alone(graph, nodes, value, x)
     return graph[value.node].inputs[1] if alone else value
 
 
@@ -56,7 +55,7 @@ def overwrites(graph: Graph, group: FusionGroup, trip: int = 0) -> tuple[tuple[V
         for value in group.outputs
         if (x := updated_operand(graph, value)) is not None
         and (trip or not is_source(graph, x.node))
-        and _is_alone(graph, group, value, x)
+        and _is_alone(graph, group.nodes, value, x)
         and _reads_apart(graph, group, value, x, trip)
     ]
     operands = [x for _, x in found]
@@ -70,11 +69,10 @@ def in_place(graph: Graph, group: FusionGroup, trip: int = 0) -> FusionGroup:
     return replace(group, overwrites=tuple(x for _, x in found)) if found else group
 
 
-def _is_alone(graph: Graph, group: FusionGroup, value: Value, x: Value) -> bool:
-    """Whether the operand is in memory, and nobody in the group reads the result."""
-    inside = set(group.nodes)
-    in_memory = x.node not in inside and graph[x.node].op != "constant"
-    return in_memory and inside.isdisjoint(graph.users[value.node])
+def _is_alone(graph: Graph, nodes: Collection[int], value: Value, x: Value) -> bool:
+    """Whether the operand is in memory, and none of the kernel's nodes reads the result."""
+    in_memory = x.node not in nodes and graph[x.node].op != "constant"
+    return in_memory and not any(user in nodes for user in graph.users[value.node])
 
 
 def _reads_apart(graph: Graph, group: FusionGroup, value: Value, x: Value, trip: int) -> bool:
