@@ -1,4 +1,4 @@
-"""The programs of the study: the zoo, and programs of other people's packages."""
+"""The programs of the study: the zoo, and programs of other people's packages and repositories."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 
 from autofuse.graph.types import Graph
 from autofuse.zoo import ZOO, zoo_graph
+from benchmarks.fetched.table import FETCHED
 from benchmarks.unseen.table import PROGRAMS
 from benchmarks.unseen.types import Program
 
@@ -37,5 +38,6 @@ def _of_others(program: Program) -> StudyProgram:
 
 def study_programs() -> Mapping[str, StudyProgram]:
     """All of them by name."""
-    found = (*map(_of_zoo, ZOO), *map(_of_others, PROGRAMS.values()))
+    others = (*PROGRAMS.values(), *FETCHED.values())
+    found = (*map(_of_zoo, ZOO), *map(_of_others, others))
     return {program.name: program for program in found}

@@ -45,9 +45,14 @@ def of_jax(run: Callable[..., Any], *arguments: Any) -> Made:
 
 
 def _words(jax: Any, leaf: Any) -> Any:
-    """A typed key as its words."""
-    typed = hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return jax.random.key_data(leaf) if typed else leaf
+    """A typed key as its words, complex numbers as both of their parts."""
+    if not hasattr(leaf, "dtype"):
+        return leaf
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.key_data(leaf)
+    if jax.dtypes.issubdtype(leaf.dtype, np.complexfloating):
+        return np.stack([np.real(leaf), np.imag(leaf)], axis=-1)
+    return leaf
 
 
 def of_torch(network: Any, *arguments: Any) -> Made:

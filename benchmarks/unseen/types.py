@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,9 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program: `package` is the distribution that has it, `needs` the modules that must be
-    there. `drawn`: of the set of the final table, by which nothing was mended."""
+    """One program: `package` is the distribution or repository that has it; `needs` the modules
+    that must be there, `folder` where the repository must have been fetched to. `drawn`: of the set
+    of the final table, by which nothing was mended."""
 
     name: str
     kind: str
@@ -38,11 +40,15 @@ class Program:
     needs: tuple[str, ...]
     make: Callable[[], Made]
     drawn: bool = False
+    folder: Path | None = None
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """The modules that are not here."""
-        return tuple(name for name in self.needs if not _is_here(name))
+        """The modules, and the repository, that are not here."""
+        missing = tuple(name for name in self.needs if not _is_here(name))
+        if self.folder is None or self.folder.exists():
+            return missing
+        return (*missing, f"{self.package} of scripts/fetch_programs")
 
 
 def _is_here(module: str) -> bool:

@@ -1,0 +1,1 @@
+"""Programs of repositories that are no packages: fetched once, at one commit."""
