@@ -141,7 +141,8 @@ def test_rows_are_kept_as_they_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_row_that_cannot_be_made_is_one_sentence() -> None:
-    assert answer("no such program", "small", ["inductor"])["error"]
+    asked = {"part": "prices", "program": "none such", "size": "small", "planners": ["inductor"]}
+    assert answer(asked)["error"]
 
 
 def test_programs_are_the_zoo_and_those_of_others() -> None:

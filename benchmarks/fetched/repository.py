@@ -28,7 +28,7 @@ class Repository:
 
     @property
     def folder(self) -> Path:
-        """Where its files are once fetched. What is there is whole: it is moved there at the end."""
+        """Where its files are once fetched: all of them, for they are moved there at the end."""
         return PLACE / f"{self.name}-{self.commit[:12]}"
 
 

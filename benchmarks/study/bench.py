@@ -1,67 +1,127 @@
-"""The table of all programs, kept as its rows end."""
+"""The tables over all programs, kept as their rows end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from autofuse.backends.machine import cpu_model
 from autofuse.baselines.switches import SWITCHABLE
 from autofuse.limits import usable_cores
 from benchmarks.apart import answer_apart
-from benchmarks.kept import Row, filled, kept_table
+from benchmarks.kept import Row, calibrated_peaks, filled, kept_table
 from benchmarks.study.programs import StudyProgram, study_programs
 from benchmarks.workloads import chosen
 
 # What rows of one table have in common.
-SAME = ("cpu", "size", "planners")
-# What Python is started with for a row; a file follows. The most seconds that a row may take.
+SAME = ("cpu", "size")
+# What Python is started with for a part of a row (a file follows), and the most seconds of it.
 CHILD, LIMIT_S = ("-m", "benchmarks.study.one"), 300.0
+Say = Callable[[str], object]
+# A program: its row.
+Make = Callable[[StudyProgram], Row]
 
 
 def study_prices(
     programs: Sequence[str] = (), planners: Sequence[str] = (), size: str = "default",
-    note: str = "", output: Path | None = None, say: Callable[[str], object] = lambda _: None,
+    note: str = "", output: Path | None = None, say: Say = lambda _: None,
 ) -> dict[str, Any]:  # fmt: skip
     """A row (`price.price_row`) for each program named, or for all; what `output` holds.
 
     Each row is made in a process of its own. Rows that `output` has are kept, those that failed are
     tried again; programs whose packages are not here are under `absent`. Raises BenchError for
     unknown names and for an output of something else."""
-    known = study_programs()
     planners = chosen(planners, tuple(SWITCHABLE), "planner")
+    asked = {"part": "prices", "size": size, "planners": list(planners)}
+
+    def make(program: StudyProgram) -> Row:
+        return _apart(program, asked)
+
+    own = {"planners": list(planners)}
+    return _table(programs, size, note, own, output, make, lambda row: say(_priced(row)))
+
+
+def study_dials(
+    programs: Sequence[str] = (), size: str = "default", note: str = "",
+    output: Path | None = None, say: Say = lambda _: None,
+) -> dict[str, Any]:  # fmt: skip
+    """A row of dials (see `dials`) for each program named, or for all, as `study_prices` has it.
+    The machine is calibrated once, outside of any dial."""
+    peaks = dict(calibrated_peaks())
+
+    def make(program: StudyProgram) -> Row:
+        with TemporaryDirectory() as folder:
+            return _dials_row(program, size, peaks, Path(folder))
+
+    return _table(programs, size, note, {}, output, make, lambda row: say(_dialled(row)))
+
+
+def _dials_row(program: StudyProgram, size: str, peaks: Mapping[str, float], folder: Path) -> Row:
+    """Each dial's seconds of a first call, and its times in turns with the others."""
+    told = _apart(program, {"part": "dials", "size": size})
+    if "error" in told:
+        return told
+    dials: dict[str, Row] = {}
+    for name in told.pop("dials"):
+        asked = {"part": "first", "size": size, "dial": name, "peaks": peaks}
+        found = _apart(program, asked | {"folder": str(folder / name)})
+        dials[name] = {key: found[key] for key in ("system", "first_s", "error") if key in found}
+    there = [name for name, dial in dials.items() if "error" not in dial]
+    asked = {"part": "turns", "size": size, "dials": there, "folder": str(folder)}
+    turned = _apart(program, asked)
+    if "error" in turned:
+        return turned
+    return told | {
+        "dials": {name: dial | turned["turns"].get(name, {}) for name, dial in dials.items()}
+    }
+
+
+def _table(
+    programs: Sequence[str], size: str, note: str, own: Mapping[str, Any], output: Path | None,
+    make: Make, say: Callable[[Row], object],
+) -> dict[str, Any]:  # fmt: skip
+    known = study_programs()
     asked = [known[name] for name in chosen(programs, tuple(known), "program")]
     absent = {p.name: ", ".join(p.absent) for p in asked if p.absent}
-    facts = {
-        "cpu": cpu_model(), "threads": usable_cores(), "size": size, "planners": list(planners),
-        "note": note, "absent": absent,
-    }  # fmt: skip
-    found = kept_table(output, {name: facts[name] for name in SAME}, "study")
+    facts = {"cpu": cpu_model(), "threads": usable_cores(), "size": size, **own}
+    found = kept_table(output, {name: facts[name] for name in (*SAME, *own)}, "study")
     rows: dict[str, Row] = found.get("rows", {})
-    wanted = (
-        (p.name, partial(_row, p, planners, size)) for p in asked if p.name not in absent
-    )  # fmt: skip
+    wanted = ((p.name, partial(make, p)) for p in asked if p.name not in absent)
     return filled(
         rows, wanted, lambda row: bool(row) and "error" not in row,
-        lambda: {**facts, "rows": dict(rows)}, output,
-        lambda name, row: say(f"{name}: {_said(row)}"),
+        lambda: {**facts, "note": note, "absent": absent, "rows": dict(rows)}, output,
+        lambda _, row: say(row),
     )  # fmt: skip
 
 
-def _row(program: StudyProgram, planners: Sequence[str], size: str) -> Row:
-    asked = {"program": program.name, "size": size, "planners": list(planners)}
+def _apart(program: StudyProgram, asked: Mapping[str, Any]) -> Row:
     about = {"program": program.name, "package": program.package}
-    return {**about, **answer_apart(CHILD, asked, LIMIT_S)}
+    return {**about, **answer_apart(CHILD, {"program": program.name, **asked}, LIMIT_S)}
 
 
-def _said(row: Mapping[str, Any]) -> str:
+def _priced(row: Mapping[str, Any]) -> str:
     if "error" in row:
-        return str(row["error"])
+        return f"{row['program']}: {row['error']}"
     kernels, plans = row["kernels"], row["plans"]
     failed = sum("error" in plan for plan in plans.values())
     return (
-        f"{len(plans)} plans ({failed} did not run), "
+        f"{row['program']}: {len(plans)} plans ({failed} did not run), "
         f"{kernels['all'] - kernels['own']} kernels besides the {kernels['own']} of the planners"
     )
+
+
+def _dialled(row: Mapping[str, Any]) -> str:
+    if "error" in row:
+        return f"{row['program']}: {row['error']}"
+    told = (
+        f"{name} {dial['error'] if 'error' in dial else _pair(dial)}"
+        for name, dial in row["dials"].items()
+    )
+    return f"{row['program']}: {'; '.join(told)}"
+
+
+def _pair(dial: Mapping[str, Any]) -> str:
+    return f"{dial['first_s']:.2f} s, {dial['us']:.0f} us{' (wrong)' if 'wrong' in dial else ''}"

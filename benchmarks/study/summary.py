@@ -107,7 +107,13 @@ def geometric_mean(logs: np.ndarray) -> Ratio:
     """The mean of ratios by their logarithms, and its interval where programs are drawn again."""
     if not len(logs):
         return _SAME
-    drawn = np.random.default_rng(SEED).integers(0, len(logs), (RESAMPLES, len(logs)))
-    tail = 50 * (1 - CONFIDENCE)
-    low, high = np.percentile(np.exp(logs[drawn].mean(axis=1)), (tail, 100 - tail))
+    low, high = np.exp(drawn_interval(logs))
     return float(np.exp(logs.mean())), float(low), float(high)
+
+
+def drawn_interval(values: np.ndarray) -> tuple[float, float]:
+    """The 95 % interval of their mean where they are drawn again."""
+    drawn = np.random.default_rng(SEED).integers(0, len(values), (RESAMPLES, len(values)))
+    tail = 50 * (1 - CONFIDENCE)
+    low, high = np.percentile(values[drawn].mean(axis=1), (tail, 100 - tail))
+    return float(low), float(high)

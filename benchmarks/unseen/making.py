@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,12 @@ from autofuse.graph.types import Graph
 from benchmarks.unseen.types import Call, Made, module
 
 SEED = 7
+# Dials of Inductor besides its default, by the options that they are.
+INDUCTOR: Mapping[str, Mapping[str, bool]] = {
+    "freezing": {"freezing": True},
+    "max-autotune": {"max_autotune": True},
+    "max-autotune freezing": {"max_autotune": True, "freezing": True},
+}
 # Whole numbers drawn for a model lie below this: they are bytes, or places in a table.
 _BELOW = 200
 
@@ -56,7 +63,7 @@ def _words(jax: Any, leaf: Any) -> Any:
 
 
 def of_torch(network: Any, *arguments: Any) -> Made:
-    """A module with its weights as constants. The peers are eager and Inductor."""
+    """A module with its weights as constants. The peers are eager and Inductor with its dials."""
     torch = module("torch")
     network = network.eval()
     graph = from_torch(network, *arguments, constant_parameters=True)
@@ -72,8 +79,16 @@ def of_torch(network: Any, *arguments: Any) -> Made:
         return call
 
     peers = {"eager": lambda: peer(network), "inductor": lambda: peer(torch.compile(network))}
+    for dial, options in INDUCTOR.items():
+        peers[f"inductor {dial}"] = partial(_inductor, torch, network, options, peer)
     given = tuple(each.numpy() for each in arguments)
     return Made(graph, given, constants, peers)
+
+
+def _inductor(
+    torch: Any, network: Any, options: Mapping[str, bool], peer: Callable[[Any], Call]
+) -> Call:
+    return peer(torch.compile(network, options=dict(options)))
 
 
 def constant_names(graph: Graph) -> tuple[str, ...]:

@@ -182,7 +182,7 @@ def _beside_peers(made: Made, db: str, asked: Asked) -> dict[str, Any]:
                 failed[name] = sentence(error)
                 peers.pop(name, None)
     calls = {"ours": lambda: plan(*made.arguments), **peers}
-    told: dict[str, Any] = {"peers_failed": failed, **_judged(made, calls)}
+    told: dict[str, Any] = {"peers_failed": failed, **judged(made, calls)}
     if len(calls) == 1 or asked.timing_s <= 0:
         return told
     cold = cache_state("auto", normal_form(made.graph), timed_device("cpu")) == "cold"
@@ -193,7 +193,7 @@ def _beside_peers(made: Made, db: str, asked: Asked) -> dict[str, Any]:
     return told | {"us": us, "peer_over": {n: us[n] / us["ours"] for n in peers}}
 
 
-def _judged(made: Made, calls: Mapping[str, Any]) -> dict[str, Any]:
+def judged(made: Made, calls: Mapping[str, Any]) -> dict[str, Any]:
     """Results of ours and of each peer held to the float64 reference of the graph, on the
     program's own arguments."""
     inputs = list(_inputs(made))
