@@ -24,6 +24,7 @@ from benchmarks.study.page import page
 from benchmarks.study.pictures import SHOWN, distance_picture, price_picture
 from benchmarks.study.price import names, price_row
 from benchmarks.study.programs import study_programs
+from benchmarks.study.sources import LICENCES, sources_text
 from benchmarks.study.summary import Price, all_rules, alone, prices
 
 ROOT = Path(__file__).parent.parent
@@ -177,14 +178,26 @@ def test_the_page_has_the_figures_of_the_record(
 ) -> None:
     record, text = SECTIONS[section]
     found = json.loads(record.read_text(encoding="utf-8"))
+    holds(PAGE, section, text(found), request.config.getoption("--update-golden"))
+
+
+def holds(page: Path, section: str, text: str, update: bool) -> None:
+    """That a section of a page is this text, or will be."""
     begin, end = f"<!-- {section} -->", f"<!-- end of {section} -->"
-    before, begun, rest = PAGE.read_text(encoding="utf-8").partition(begin)
+    before, begun, rest = page.read_text(encoding="utf-8").partition(begin)
     _, ended, after = rest.partition(end)
     assert begun and ended
-    wanted = f"{before}{begin}\n{text(found)}\n{end}{after}"
-    if request.config.getoption("--update-golden"):
-        PAGE.write_text(wanted, encoding="utf-8")
-    assert PAGE.read_text(encoding="utf-8") == wanted, "run with --update-golden"
+    wanted = f"{before}{begin}\n{text}\n{end}{after}"
+    if update:
+        page.write_text(wanted, encoding="utf-8")
+    assert page.read_text(encoding="utf-8") == wanted, "run with --update-golden"
+
+
+def test_every_program_is_listed_with_its_licence(request: pytest.FixtureRequest) -> None:
+    update = request.config.getoption("--update-golden")
+    holds(ROOT / "docs/study/programs.md", "programs", sources_text(), update)
+    used = {program.package for program in study_programs().values()}
+    assert used == LICENCES.keys() and len(study_programs()) >= 100
 
 
 def pictures() -> dict[str, Callable[[], str]]:
