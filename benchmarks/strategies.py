@@ -23,9 +23,9 @@ from autofuse.peers.types import BenchError
 from autofuse.plan.types import Candidate
 from autofuse.simplify import normal_form
 from autofuse.sources import load_source
+from autofuse.tuning.in_turns import timed_in_turns
 from autofuse.tuning.plans import best_plan
 from autofuse.tuning.together import Interleaving
-from benchmarks.plans_in_turns import timed_in_turns
 
 RUNS = (100, 1_000_000)
 BLOCKS, ROUNDS = 5, 12

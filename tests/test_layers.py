@@ -32,7 +32,7 @@ TO_TUNING = TO_MEASURE | {
 }  # fmt: skip
 TO_PEERS = TO_TUNING | {"frontends", "zoo", "tuning"}
 TO_COMMANDS = TO_PEERS | {
-    "serving", "fleet", "report", "sources", "peers", "casestudy", "autofuse", "units",
+    "serving", "fleet", "report", "sources", "peers", "casestudy", "study", "autofuse", "units",
 }  # fmt: skip
 MAY_IMPORT = {
     "collector": set(),
@@ -81,6 +81,7 @@ MAY_IMPORT = {
     },
     "peers": TO_PEERS,
     "casestudy": TO_PEERS | {"peers"},
+    "study": TO_TUNING | {"tuning", "units"},
     "commands": TO_COMMANDS,
     "cli": TO_COMMANDS | {"commands"},
     "torch": {"interop"},

@@ -13,6 +13,7 @@ import pytest
 
 from autofuse.baselines.switches import SWITCHABLE, only, without
 from autofuse.peers.types import BenchError
+from autofuse.study.prices import names, price_row
 from autofuse.tuning.together import Interleaving
 from autofuse.zoo import zoo_graph
 from benchmarks.kept import Row
@@ -22,7 +23,6 @@ from benchmarks.study.distance import distances, distances_text
 from benchmarks.study.one import answer
 from benchmarks.study.page import page
 from benchmarks.study.pictures import SHOWN, distance_picture, price_picture
-from benchmarks.study.price import names, price_row
 from benchmarks.study.programs import study_programs
 from benchmarks.study.sources import LICENCES, sources_text
 from benchmarks.study.summary import Price, all_rules, alone, prices

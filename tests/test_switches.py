@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from autofuse import spec, trace, xp
 from autofuse.baselines import baseline_named, is_baseline
 from autofuse.baselines.switches import NEVER_OFF, SWITCHABLE, RuleVariant, only, without
 from autofuse.errors import AutofuseError
@@ -62,6 +63,11 @@ def test_only_one_rule_is_what_all_others_off_is() -> None:
     assert variant.off == set(SWITCHABLE["inductor"].rules) - {"tiling"}
     assert variant == baseline_named(without("inductor", "+".join(sorted(variant.off))))
     assert is_baseline(only("inductor")) and not is_baseline("best")
+
+
+def test_loops_of_other_sizes_have_no_tiling_in_common() -> None:
+    graph = trace(lambda x: (xp.exp(x[:4, :4]), xp.exp(x.T)), spec((64, 48)))
+    check_plan(graph, baseline_named(only("inductor", "tiling"))(graph).plan)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from autofuse.backends.private import UnsafePathError, open_private
 from autofuse.errors import AutofuseError
 
 DEFAULT_CAP_BYTES = 1 << 30
+VARIABLE = "AUTOFUSE_CACHE"
 
 
 class CacheError(AutofuseError):
@@ -36,9 +38,23 @@ def content_key(parts: Iterable[str]) -> str:
 
 def cache_directory() -> Path:
     """Where this user's cache is; created (0700) if absent. Raises CacheError."""
-    named = os.environ.get("AUTOFUSE_CACHE")
+    named = os.environ.get(VARIABLE)
     path = Path(named) if named else Path(platformdirs.user_cache_dir("autofuse"))
     return private_directory(path.expanduser().absolute())
+
+
+@contextmanager
+def empty_cache() -> Iterator[None]:
+    """What this process builds meanwhile is built from nothing, in a directory that then goes."""
+    before = os.environ.get(VARIABLE)
+    with tempfile.TemporaryDirectory(prefix="autofuse-") as folder:
+        os.environ[VARIABLE] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop(VARIABLE)
+            if before is not None:
+                os.environ[VARIABLE] = before
 
 
 def private_directory(path: Path) -> Path:

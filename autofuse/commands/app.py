@@ -31,9 +31,13 @@ COMMANDS = {
         "tuning", "compare", "Time plans of a graph against each other.",
         "autofuse compare zoo:softmax:small --plans unfused,fused,best",
     ),
+    "study": Late(
+        "study", "study", "Tell what search, rules and launches are worth on one graph.",
+        "autofuse study zoo:softmax:small --budget 10 --markdown study.md",
+    ),
     "casestudy": Late(
         "casestudy", "casestudy", "Time one program written several ways, under rules and search.",
-        "autofuse casestudy cartpole --budget 60 --markdown study.md",
+        "autofuse casestudy cartpole --budget 60 --markdown casestudy.md",
     ),
     "report": Late(
         "report", "report", "Write what tuning bought, as a page or as data.",

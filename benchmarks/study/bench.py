@@ -29,7 +29,8 @@ def study_prices(
     programs: Sequence[str] = (), planners: Sequence[str] = (), size: str = "default",
     note: str = "", output: Path | None = None, say: Say = lambda _: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """A row (`price.price_row`) for each program named, or for all; what `output` holds.
+    """A row (`price_row` of autofuse.study) for each program named, or for all; what `output`
+    holds.
 
     Each row is made in a process of its own. Rows that `output` has are kept, those that failed are
     tried again; programs whose packages are not here are under `absent`. Raises BenchError for

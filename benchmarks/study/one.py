@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from autofuse.study.prices import price_row
 from benchmarks.kept import Row
 from benchmarks.run import sentence, write_json
 from benchmarks.study.dials import dials_of, first_call, in_turns
-from benchmarks.study.price import price_row
 from benchmarks.study.programs import study_programs
 from benchmarks.unseen.types import Made
 

@@ -195,6 +195,8 @@ def tilings(pair: Pair) -> str | None:
         return None
     if a.is_reduction != b.is_reduction:
         return _reduction_tiling(*((a, b) if a.is_reduction else (b, a)))
+    if a.numel != b.numel:
+        return None  # of another rule, which may be off
     one, two = tiling_scores([a], a.numel), tiling_scores([b], a.numel)
     if one is None and two is None:
         return None

@@ -12,17 +12,16 @@ from typing import Any
 
 from autofuse.baselines.switches import SWITCHABLE, only, planner_of, without
 from autofuse.devices import DeviceKind, timed_device
+from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
 from autofuse.measure.timing.compare import Blocks, verdict
-from autofuse.peers.types import BenchError
 from autofuse.plan.types import Candidate
 from autofuse.simplify import normal_form
 from autofuse.tuning.evaluate import BuildResult
+from autofuse.tuning.in_turns import timed_in_turns
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.tuning.together import Interleaving
-from benchmarks.kept import Row
-from benchmarks.plans_in_turns import timed_in_turns
 
 # Samples of each plan in turns; wall seconds of one program, and of a plan that must run alone.
 HOW = Interleaving(blocks=5, rounds=6, limit_s=240.0, single_limit_s=60.0)
@@ -39,14 +38,16 @@ def names(planners: Sequence[str]) -> Iterator[str]:
             yield only(planner, rule)
 
 
-def price_row(program: str, graph: Graph, planners: Sequence[str], how: Interleaving = HOW) -> Row:
+def price_row(
+    program: str, graph: Graph, planners: Sequence[str], how: Interleaving = HOW
+) -> dict[str, Any]:
     """Plans and times of `graph`, as it is once simplified.
 
     `planners` maps each name to its plan and to the seconds of planning; `plans` a plan's digest to
     microseconds (median, quartiles), seconds of compiling and number of kernels, or to what failed;
     `over` a planner to the time of its own plan (`whole`) and of the plan without any of its rules
     (`bare`) over each other plan of it, with a 95 % interval. `kernels` counts different kernels of
-    the planners' own plans and of all plans. Raises BenchError where no plan could be timed."""
+    the planners' own plans and of all plans. Raises AutofuseError where no plan could be timed."""
     graph, kind = normal_form(graph), timed_device("cpu")
     planned = {name: _planned(graph, name, kind) for name in names(planners)}
     plans = {candidate.digest: candidate for candidate, _ in planned.values()}
@@ -76,7 +77,7 @@ def _timed(
     built, found = timed_in_turns(graph, kind, plans, how)
     if found.comparison is None:
         why = "none was built" if found.unexplained is None else found.unexplained.message
-        raise BenchError(f"no plan was timed: {why}")
+        raise AutofuseError(f"no plan was timed: {why}")
     told = {d: {**_built(b), "groups": len(plans[d].plan.groups)} for d, b in built.items()}
     for digest, failure in found.failures.items():
         told[digest]["error"] = failure.message

@@ -1,0 +1,72 @@
+"""`autofuse study` tells what search, rules and launches are worth on one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autofuse.commands.common import (
+    DbOption,
+    DeviceOption,
+    DimOption,
+    FormatOption,
+    SourceArg,
+    load_workload,
+    output_path,
+    reported,
+    write_whole,
+)
+from autofuse.commands.output import Format, emit, note, table
+
+
+@reported
+def study(
+    source: SourceArg,
+    dim: DimOption = None,
+    device: DeviceOption = "auto",
+    db: DbOption = None,
+    budget: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Seconds to spend, on everything together.")
+    ] = 300.0,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the page of the study.")
+    ] = None,
+    form: FormatOption = Format.table,
+) -> None:
+    """Tell what search, rules and launches are worth on one graph.
+
+    A search comes first. Its plan, the plans of all rules, and planners without one of their rules
+    are then timed in turns. What the search finds is kept, as by tune.
+    """
+    if markdown is not None:
+        output_path(markdown)
+    name, graph = load_workload(source, dim)
+    from autofuse.study import study as study_of
+    from autofuse.study.page import markdown as page
+
+    found = study_of(graph, name=name, device=device, db=db, budget_s=budget, say=note)
+    data = found.to_json()
+    if markdown is not None:
+        text = page(data)
+        write_whole(markdown, lambda part: _write(part, text))
+        note(f"written to {markdown}")
+    emit(form, data, _lines(data))
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _lines(data: Mapping[str, Any]) -> Iterator[str]:
+    from autofuse.study.page import heading, sections, sentences
+
+    yield heading(data)
+    for section in sections(data):
+        if section.rows:
+            yield from ("", f"{section.title}. {section.said}")
+            yield from table(section.head, section.rows)
+    yield ""
+    yield from sentences(data)
