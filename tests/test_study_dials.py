@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from benchmarks.study.cheapest import (
 )
 from benchmarks.study.dials import dials_of, figures, first_call, in_turns
 from benchmarks.study.one import answer
+from benchmarks.study.pictures import runs_picture
 from benchmarks.unseen.types import Made
 
 X = np.linspace(-1, 1, 512, dtype=np.float32).reshape(16, 32)
@@ -140,6 +142,13 @@ def _row(program: str, found: list[DialTime], **wrong: str) -> dict[str, Any]:
     for name, why in wrong.items():
         told[name.replace("_", " ")]["wrong"] = why
     return {"program": program, "package": "own", "dials": told}
+
+
+def test_the_picture_has_a_line_for_each_group_and_its_intervals() -> None:
+    drawn = ElementTree.fromstring(runs_picture([_row("one", DIALS), _row("two", NEVER)]))
+    lines = [each.get("class") for each in drawn.iter()]
+    assert all(f"af-line af-l{k}" in lines for k in range(6))
+    assert "af-line af-thin af-l1" in lines and "af-line af-thin af-l4" not in lines
 
 
 def test_a_plan_of_ours_that_is_wrong_is_none() -> None:

@@ -6,7 +6,7 @@ times its run time. The data are those of `scripts/study A`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -71,11 +71,13 @@ def group(dial: DialTime) -> str:
 def shares(times: Times, runs: float) -> dict[str, tuple[float, float, float]]:
     """The share of programs for which each group has the cheapest dial, with a 95 % interval from
     programs drawn again."""
-    won = [group(cheapest(dials, runs)) for dials in times.values()]
-    return {name: _share([each == name for each in won]) for name in sorted(set(won))}
+    won = {group(cheapest(dials, runs)) for dials in times.values()}
+    return {name: share_of(times, runs, name.__eq__) for name in sorted(won)}
 
 
-def _share(hits: Sequence[bool]) -> tuple[float, float, float]:
+def share_of(times: Times, runs: float, is_of: Callable[[str], bool]) -> tuple[float, float, float]:
+    """As `shares`, of the groups that are counted together."""
+    hits = [is_of(group(cheapest(dials, runs))) for dials in times.values()]
     low, high = drawn_interval(np.asarray(hits, float))
     return float(np.mean(hits)), low, high
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from autofuse.report.frame import LEFT, PLOT, RIGHT, ROW, TOP, WIDTH, frame, height, legend
 from autofuse.report.svg import Scale, drawing, label, path, steps, tag
 from autofuse.tuning.plans import BEST
 from benchmarks.kept import Row
+from benchmarks.study.cheapest import TOLD, share_of, times_of
 from benchmarks.study.distance import ratios_of
 from benchmarks.study.summary import Price, prices
 
@@ -32,6 +34,44 @@ def distance_picture(rows: Sequence[Row]) -> str:
     names = ("search of 20 s" if planner == BEST else planner for planner in SHOWN)
     parts.append(legend([("—", series, name) for series, name in enumerate(names)]))
     return drawing(WIDTH, height(len(SHOWN)), "Distance from the best", title, *parts)
+
+
+# What is drawn together of experiment A: the least of several dials' costs counts for each.
+TOGETHER: Mapping[str, Callable[[str], bool]] = {
+    "autofuse, untuned": "autofuse untuned".__eq__,
+    "autofuse, tuned": lambda name: name.startswith("autofuse ") and name != "autofuse untuned",
+    "jax.jit": "jax.jit".__eq__,
+    "inductor": "inductor".__eq__,
+    "onnxruntime": "onnxruntime".__eq__,
+    "eager PyTorch, NumPy": ("eager", "numpy").__contains__,
+}
+
+
+def runs_picture(rows: Sequence[Row]) -> str:
+    """The share of programs for which a dial is the cheapest, by the number of runs, with 95 %
+    intervals."""
+    times = times_of(rows)
+    x = Scale(1.0, float(TOLD[-1]), LEFT, WIDTH - RIGHT, True)
+    y = Scale(0.0, 1.0, TOP + PLOT, TOP, False)
+    title = "share of programs for which it is the cheapest"
+    parts = [frame(x, y, "runs", title, _power, "{:.0%}".format)]
+    for series, is_of in enumerate(TOGETHER.values()):
+        found = [(float(runs), share_of(times, runs, is_of)) for runs in TOLD]
+        line = path([(x(runs), y(share)) for runs, (share, _, _) in found],
+                    class_=f"af-line af-l{series}")  # fmt: skip
+        ends = (
+            path([(x(runs) + 3 * (series - 2.5), y(low)), (x(runs) + 3 * (series - 2.5), y(high))],
+                 class_=f"af-line af-thin af-l{series}")
+            for runs, (_, low, high) in found
+            if high > 0
+        )  # fmt: skip
+        parts += [line, *ends]
+    parts.append(legend([("—", series, name) for series, name in enumerate(TOGETHER)]))
+    return drawing(WIDTH, height(len(TOGETHER)), "Which dial for how many runs", title, *parts)
+
+
+def _power(runs: float) -> str:
+    return f"10^{round(math.log10(runs))}"
 
 
 def _cumulative(ratios: Sequence[float]) -> Iterator[tuple[float, float]]:
