@@ -96,6 +96,14 @@ def test_a_right_operand_whose_terms_are_neighbours_is_copied_element_by_element
     assert innermost(across, right, nodes) == (0 if right.node in nodes else 1)
 
 
+def test_vectors_along_terms_pay_for_terms_that_are_no_neighbours() -> None:
+    shapes = spec((2000, 2000)), spec(2000)
+    both = canonical(trace(lambda a, x: (a @ x, x @ a), *shapes))
+    one, other = products(both)
+    apart = [FusionGroup((n,), (Value(n),)) for n in (one, other)]
+    assert expected(both, whole(both)) > sum(expected(both, group) for group in apart)
+
+
 def test_patches_and_turned_weights_of_a_convolution_are_copied_element_by_element() -> None:
     image, weights = spec((2, 32, 32, 16)), spec((3, 3, 16, 32))
 

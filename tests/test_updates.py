@@ -22,7 +22,7 @@ from autofuse.ops.scalar import Lit
 from autofuse.plan.fusion.groups import group_of, is_source, ordered_plan
 from autofuse.plan.fusion.legalise import legalise
 from autofuse.plan.fusion.legality import Refusal, check_group
-from autofuse.plan.fusion.overwriting import overwrites
+from autofuse.plan.fusion.overwriting import overwrites, stored
 from autofuse.plan.program.schedule import Copy, Repeat, Run, Schedule, Step, kernel_runs, schedule
 from autofuse.plan.types import Candidate, FusionPlan, LaunchConfig
 from benchmarks.fuzz.random_plans import random_candidate
@@ -256,6 +256,43 @@ def test_a_single_element_is_written_where_anything_is_read() -> None:
     (run,) = kernel_runs(schedule(graph, made).steps)
     assert run.group.overwrites
     assert not failures([Case(graph, made, "one element")])
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_single_element_is_written_beside_results_that_do_not_need_the_array(
+    is_read: bool,
+) -> None:
+    """A step of dynamic programming counts on, too. A sum of the array may be taken too late."""
+    w = GraphWriter()
+    x = w.input("x", (COLUMNS,), F32, low=-1.0, high=1.0)
+    loop = LoopWriter(w, COLUMNS)
+    state, count, b = loop.state(x), loop.state(w.constant(0, F32)), loop.body
+    whole = b.reduce("reduce_sum", state, (0,))
+    new = overwrite(b, state, b.reshape(b.mul(whole, 0.25), (1,)), (loop.step,))
+    graph = canonical(
+        w.build(loop.finish([new, b.add(count, whole if is_read else b.constant(1.0, F32))]))
+    )
+    made = host_plan(graph)
+    found = [run for run in kernel_runs(schedule(graph, made).steps) if run.group.overwrites]
+    assert bool(found) != is_read
+    assert not failures([Case(graph, made, "beside others")])
+
+
+def test_a_kernel_that_reads_beside_what_it_overwrites_stores_all_of_it() -> None:
+    """A row is made of its neighbour columns: one kernel copies the array, two do not."""
+    w = GraphWriter()
+    x, _, _ = base(w)
+    loop = LoopWriter(w, ROWS)
+    state, b = loop.state(x), loop.body
+    row = slice_at(b, state, (loop.step, b.constant(1, I32)), (1, COLUMNS - 1))
+    new = overwrite(b, state, b.op("sin", row), (loop.step, b.constant(0, I32)))
+    graph = canonical(w.build(loop.finish([new])))
+    body: Graph = graph.call(graph.outputs[0].node)["body"]
+    (out,) = body.outputs
+    update = body[out.node].inputs[1]
+    inside = group_of(body, [n for n in range(len(body.nodes)) if not is_source(body, n)]).nodes
+    assert stored(body, inside, out) == out
+    assert stored(body, (out.node,), out) == update
 
 
 @pytest.mark.parametrize(("read", "apart"), [(0, True), (1, False), (2, True), (9, False)])

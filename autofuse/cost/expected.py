@@ -326,18 +326,21 @@ class _Tiled:
 
     def _right_us(self, p: Contraction) -> float:
         """Every block of rows reads the panels of the right operand again, and copies or computes
-        them first, but for vectors along terms. Where columns come in blocks, one whose terms are
-        neighbours is read as it lies."""
+        them first, but for vectors along terms, which take one element after another where terms
+        are no neighbours. Where columns come in blocks, one whose terms are neighbours is read as
+        it lies."""
         node = self.graph[p.node]
         value = node.inputs[p.right]
         nbytes = p.terms * p.width * self.graph.type_of(value).dtype.compute.itemsize
         is_made = value.node in self.nodes
         passes = self.batch * self.high * self.shares.get(p.node, 1.0)
         made = self.batch * self.high * p.groups * p.terms * p.width
+        turned = self._is_turned(p, value)
         if self.dot or (is_made and not self.packs):  # read, or made in registers, not copied
             again = 0.0 if is_made else (passes - 1) * self.peaks.move_us(nbytes)
+            if self.dot and not (is_made or turned) and p.width > 1:
+                again += passes * self._one_by_one_us(p.terms * p.width)
             return again + self._again_us(value, made)
-        turned = self._is_turned(p, value)
         lies = turned and p.node in self.streamed and not is_made
         copied = 2 * nbytes if is_made or (self.packs and not lies) else nbytes
         far = (turned and not lies) or self._is_patches(p, p.right)

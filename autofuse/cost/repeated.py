@@ -14,6 +14,7 @@ from autofuse.cost.work import group_work
 from autofuse.graph.types import Graph, Value
 from autofuse.order import closure
 from autofuse.plan.fusion.legality import Refusal, check_group
+from autofuse.plan.fusion.overwriting import stored
 from autofuse.plan.parameters import HALO
 from autofuse.plan.schedules.forms import Form
 from autofuse.plan.schedules.halo import HaloRows, kept_values, tile_extent, tile_rows
@@ -77,9 +78,15 @@ def _repeating(graph: Graph, group: FusionGroup) -> Iterator[Form]:
 def _times_by_items(graph: Graph, form: Form) -> dict[int, float]:
     """How often each node is computed where every item computes all that it needs."""
     counts = index_counts(graph, form).counts
-    return {
-        n: counts.get(Value(n), 1) * form.items / max(1, graph[n].types[0].size) for n in form.nodes
-    }
+    items = _items(graph, form)
+    return {n: counts.get(Value(n), 1) * items / max(1, graph[n].types[0].size) for n in form.nodes}
+
+
+def _items(graph: Graph, form: Form) -> int:
+    """Items that compute something: of an array of which a window is written in place, its own."""
+    made = [stored(graph, form.nodes, value) for value in form.outputs]
+    same = made == list(form.outputs)
+    return form.items if same else max(graph.type_of(value).size for value in made)
 
 
 def _times_in_tiles(graph: Graph, form: Form, rows: int) -> dict[int, float]:

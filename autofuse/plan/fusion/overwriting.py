@@ -19,6 +19,7 @@ from autofuse.graph.types import Graph, Node, Value
 from autofuse.ops.spec import Family
 from autofuse.ops.types import make_attrs
 from autofuse.ops.views import WindowAt
+from autofuse.order import closure
 from autofuse.plan.fusion.groups import is_inline, is_source
 from autofuse.plan.fusion.legality import Refusal, check_group
 from autofuse.plan.schedules.forms import Demand
@@ -37,10 +38,12 @@ def updated_operand(graph: Graph, value: Value) -> Value | None:
 
 def stored(graph: Graph, nodes: Collection[int], value: Value) -> Value:
     """What a kernel of `nodes` stores at least to make `value`: where it may lie where an operand
-    does, that window. Not where the kernel reads the result itself."""
+    does, that window. Not where the kernel reads the result itself, or what it has overwritten by
+    then, whatever loop it is in."""
     x = updated_operand(graph, value)
-    alone = x is not None and value.node in nodes and _is_alone(graph, nodes, value, x)
-    return graph[value.node].inputs[1] if alone else value
+    if x is None or value.node not in nodes or not _is_alone(graph, nodes, value, x):
+        return value
+    return graph[value.node].inputs[1] if _may_read_apart(graph, nodes, value, x) else value
 
 
 @lru_cache(maxsize=4096)
@@ -75,15 +78,44 @@ def _is_alone(graph: Graph, nodes: Collection[int], value: Value, x: Value) -> b
     return in_memory and not any(user in nodes for user in graph.users[value.node])
 
 
+def _may_read_apart(graph: Graph, nodes: Collection[int], value: Value, x: Value) -> bool:
+    """Whether `_reads_apart` may hold of some group of these nodes in some loop."""
+    update, *rest = graph[value.node].inputs[1:]
+    if x == update or x in rest:
+        return False
+    if graph.type_of(update).size == 1:
+        return True
+    readers = [n for n in graph.users[x.node] if n in nodes and n != value.node]
+    return all(
+        x not in graph[n].inputs[1:]
+        and _is_window(graph, n)
+        and (_same_place(graph, n, value.node) or _disjoint(graph, n, value.node, None))
+        for n in readers
+        if x in graph[n].inputs
+    )
+
+
 def _reads_apart(graph: Graph, group: FusionGroup, value: Value, x: Value, trip: int) -> bool:
     """Whether each element of the operand that the group reads is none of those that it writes, or
     only read to compute what is written there."""
     if x in graph[value.node].inputs[1:]:
         return False
-    if len(group.outputs) == 1 and graph.type_of(graph[value.node].inputs[1]).size == 1:
+    if graph.type_of(graph[value.node].inputs[1]).size == 1 and not _is_read_for_others(
+        graph, group, value, x
+    ):
         return True  # a single element is written once all that it depends on was read
     readers = [n for n in group.nodes if n != value.node and x in graph[n].inputs]
     return all(_reads_nothing_new(graph, group, n, value, x, trip) for n in readers)
+
+
+def _is_read_for_others(graph: Graph, group: FusionGroup, value: Value, x: Value) -> bool:
+    """Whether another output of the group is computed from the operand."""
+    others = [output.node for output in group.outputs if output != value]
+
+    def near(n: int) -> Iterator[int]:
+        return (v.node for v in graph[n].inputs if v.node in group.nodes)
+
+    return any(x in graph[n].inputs for n in closure(others, near))
 
 
 def _reads_nothing_new(
@@ -134,21 +166,24 @@ def _at_its_own_place(graph: Graph, group: FusionGroup, read: int, value: Value)
     return not probe.mixed and kept == {wide}
 
 
-def _disjoint(graph: Graph, read: int, write: int, trip: int) -> bool:
-    """Whether windows of every iteration lie apart along some axis, and are moved nowhere."""
+def _disjoint(graph: Graph, read: int, write: int, trip: int | None) -> bool:
+    """Whether windows of every iteration lie apart along some axis, and are moved nowhere; None:
+    whether they may in a loop of some length."""
     mine, other = _window(graph, read), _window(graph, write)
     shape = graph.type_of(graph[write].inputs[0]).shape
     writes = dict(
         zip(other.axes, zip(_starts(graph, write), other.sizes, strict=True), strict=True)
     )
     for axis, start, size in zip(mine.axes, _starts(graph, read), mine.sizes, strict=True):
-        if not trip or axis not in writes:
+        if trip == 0 or axis not in writes:
             continue
         at, length = writes[axis]
         one, two = counted(graph, start), counted(graph, at)
         if one is None or two is None or one[1] != two[1]:
             continue
-        fit = _fits(one, size, shape[axis], trip) and _fits(two, length, shape[axis], trip)
+        fit = trip is None or (
+            _fits(one, size, shape[axis], trip) and _fits(two, length, shape[axis], trip)
+        )
         if fit and not -size < one[0] - two[0] < length:
             return True
     return False
