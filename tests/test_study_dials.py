@@ -17,6 +17,7 @@ from benchmarks.study.cheapest import (
     DialTime,
     cheapest,
     cheapest_text,
+    cost_over,
     crossing,
     ours_cheapest,
     shares,
@@ -24,7 +25,7 @@ from benchmarks.study.cheapest import (
 )
 from benchmarks.study.dials import dials_of, figures, first_call, in_turns
 from benchmarks.study.one import answer
-from benchmarks.study.pictures import runs_picture
+from benchmarks.study.pictures import costs_picture, runs_picture
 from benchmarks.unseen.types import Made
 
 X = np.linspace(-1, 1, 512, dtype=np.float32).reshape(16, 32)
@@ -149,6 +150,14 @@ def test_the_picture_has_a_line_for_each_group_and_its_intervals() -> None:
     lines = [each.get("class") for each in drawn.iter()]
     assert all(f"af-line af-l{k}" in lines for k in range(6))
     assert "af-line af-thin af-l1" in lines and "af-line af-thin af-l4" not in lines
+
+
+def test_one_dial_for_all_costs_what_it_costs_over_the_cheapest() -> None:
+    times = {"one": DIALS, "two": NEVER}
+    assert cost_over(times, 1, "jax.jit".__eq__) == (1.0, 1.0, 1.0)
+    mean, low, high = cost_over(times, 1, "autofuse untuned".__eq__)
+    assert (mean, low, high) == pytest.approx((2.0, 2.0, 2.0))
+    ElementTree.fromstring(costs_picture([_row("one", DIALS), _row("two", NEVER)]))
 
 
 def test_a_plan_of_ours_that_is_wrong_is_none() -> None:

@@ -19,7 +19,7 @@ from benchmarks.workloads import chosen
 # What rows of one table have in common.
 SAME = ("cpu", "size")
 # What Python is started with for a part of a row (a file follows), and the most seconds of it.
-CHILD, LIMIT_S = ("-m", "benchmarks.study.one"), 300.0
+CHILD, LIMIT_S = ("-m", "benchmarks.study.one"), 600.0
 Say = Callable[[str], object]
 # A program: its row.
 Make = Callable[[StudyProgram], Row]

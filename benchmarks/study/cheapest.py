@@ -82,6 +82,20 @@ def share_of(times: Times, runs: float, is_of: Callable[[str], bool]) -> tuple[f
     return float(np.mean(hits)), low, high
 
 
+def cost_over(
+    times: Times, runs: float, is_of: Callable[[str], bool]
+) -> tuple[float, float, float]:
+    """What the cheapest of the dials that are counted together costs over the cheapest of all: a
+    geometric mean over the programs that have such a dial, with a 95 % interval."""
+    logs = []
+    for dials in times.values():
+        own = [dial for dial in dials if is_of(group(dial))]
+        if own:
+            ratio = cheapest(own, runs).cost_s(runs) / cheapest(dials, runs).cost_s(runs)
+            logs.append(np.log(ratio))
+    return geometric_mean(np.array(logs))
+
+
 def ours_cheapest(times: Times, runs: float) -> list[str]:
     """The programs for which a dial of ours is the cheapest."""
     return [name for name, dials in times.items() if cheapest(dials, runs).system == OURS]

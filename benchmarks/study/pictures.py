@@ -9,13 +9,13 @@ from autofuse.report.frame import LEFT, PLOT, RIGHT, ROW, TOP, WIDTH, frame, hei
 from autofuse.report.svg import Scale, drawing, label, path, steps, tag
 from autofuse.tuning.plans import BEST
 from benchmarks.kept import Row
-from benchmarks.study.cheapest import TOLD, share_of, times_of
+from benchmarks.study.cheapest import TOLD, cost_over, share_of, times_of
 from benchmarks.study.distance import ratios_of
 from benchmarks.study.summary import Price, prices
 
 # Those that are drawn: as many as there are colours, the search first.
 SHOWN = (BEST, "xla-2026", "inductor", "tvm", "nvfuser", "unfused")
-FARTHEST = 16.0
+FARTHEST, DEAREST = 16.0, 100.0
 # The room for the names of rules.
 _NAMES = 160.0
 _SMALL = "af-muted af-small"
@@ -51,23 +51,47 @@ def runs_picture(rows: Sequence[Row]) -> str:
     """The share of programs for which a dial is the cheapest, by the number of runs, with 95 %
     intervals."""
     times = times_of(rows)
-    x = Scale(1.0, float(TOLD[-1]), LEFT, WIDTH - RIGHT, True)
     y = Scale(0.0, 1.0, TOP + PLOT, TOP, False)
     title = "share of programs for which it is the cheapest"
-    parts = [frame(x, y, "runs", title, _power, "{:.0%}".format)]
-    for series, is_of in enumerate(TOGETHER.values()):
-        found = [(float(runs), share_of(times, runs, is_of)) for runs in TOLD]
-        line = path([(x(runs), y(share)) for runs, (share, _, _) in found],
-                    class_=f"af-line af-l{series}")  # fmt: skip
-        ends = (
-            path([(x(runs) + 3 * (series - 2.5), y(low)), (x(runs) + 3 * (series - 2.5), y(high))],
-                 class_=f"af-line af-thin af-l{series}")
-            for runs, (_, low, high) in found
-            if high > 0
-        )  # fmt: skip
-        parts += [line, *ends]
-    parts.append(legend([("—", series, name) for series, name in enumerate(TOGETHER)]))
-    return drawing(WIDTH, height(len(TOGETHER)), "Which dial for how many runs", title, *parts)
+    found = {
+        name: [share_of(times, runs, is_of) for runs in TOLD] for name, is_of in TOGETHER.items()
+    }
+    return _by_runs("Which dial for how many runs", title, y, "{:.0%}".format, found)
+
+
+def costs_picture(rows: Sequence[Row]) -> str:
+    """What always taking one dial costs over the cheapest one of each program, by the number of
+    runs: a geometric mean over the programs that have it, with 95 % intervals."""
+    times = times_of(rows)
+    found = {
+        name: [cost_over(times, runs, is_of) for runs in TOLD] for name, is_of in TOGETHER.items()
+    }
+    y = Scale(1.0, DEAREST, TOP + PLOT, TOP, True)
+    title = "cost over the cheapest, mean"
+    return _by_runs("What one dial for all costs", title, y, "{:g}".format, found)
+
+
+# Mean and interval for each number of runs.
+Means = Sequence[tuple[float, float, float]]
+
+
+def _by_runs(
+    name: str, title: str, y: Scale, text: Callable[[float], str], found: Mapping[str, Means]
+) -> str:
+    x = Scale(1.0, float(TOLD[-1]), LEFT, WIDTH - RIGHT, True)
+    parts = [frame(x, y, "runs", title, _power, text)]
+    for series, each in enumerate(found.values()):
+        shown = [tuple(min(y.high, max(y.low, value)) for value in one) for one in each]
+        points = list(zip(map(x, map(float, TOLD)), shown, strict=True))
+        parts.append(path([(at, y(one[0])) for at, one in points], class_=f"af-line af-l{series}"))
+        aside, class_ = 3 * (series - 2.5), f"af-line af-thin af-l{series}"
+        parts += [
+            path([(at + aside, y(low)), (at + aside, y(high))], class_=class_)
+            for at, (_, low, high) in points
+            if low < high
+        ]
+    parts.append(legend([("—", series, each) for series, each in enumerate(found)]))
+    return drawing(WIDTH, height(len(found)), name, title, *parts)
 
 
 def _power(runs: float) -> str:
