@@ -23,7 +23,7 @@ from benchmarks.study.cheapest import (
     shares,
     times_of,
 )
-from benchmarks.study.dials import dials_of, figures, first_call, in_turns
+from benchmarks.study.dials import dials_of, figures, first_call, in_turns, place_of
 from benchmarks.study.one import answer
 from benchmarks.study.pictures import costs_picture, runs_picture
 from benchmarks.unseen.types import Made
@@ -53,14 +53,15 @@ def test_a_dial_is_made_from_an_empty_folder_and_again_from_what_it_kept(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
     assert [each.name for each in dials_of(MADE)][-2:] == ["numpy", "inductor freezing"]
     name = "autofuse untuned"
-    first = first_call(MADE, name, tmp_path / name, NOMINAL.to_mapping())
+    at = place_of(tmp_path, name)
+    first = first_call(MADE, name, at, NOMINAL.to_mapping())
     assert first["system"] == "autofuse" and first["first_s"] > 0
-    kept = list((tmp_path / name / "cache").rglob("*.so"))
-    assert kept
+    kept = list((at / "cache").rglob("*.so"))
+    assert kept and " " not in at.name
     told = in_turns(MADE, [name, "numpy", "inductor freezing"], tmp_path)
     assert told["inductor freezing"] == {"error": "ValueError: no compiler"}
     assert told[name]["us"] > 0 and "wrong" not in told[name] and told["numpy"]["us"] > 0
-    assert list((tmp_path / name / "cache").rglob("*.so")) == kept
+    assert list((at / "cache").rglob("*.so")) == kept
 
 
 def test_figures_are_a_median_and_its_interval() -> None:
@@ -71,7 +72,7 @@ def test_figures_are_a_median_and_its_interval() -> None:
 
 def test_the_parts_of_a_row_are_asked_by_name() -> None:
     told = answer({"part": "dials", "program": "softmax", "size": "small"})
-    assert told["dials"][:2] == ["autofuse untuned", "autofuse rules"]
+    assert told["dials"][:2] == ["autofuse untuned", "autofuse 3 s"]
     assert told["dials"][-3:] == ["numpy", "jax.jit", "inductor"]
     assert "error" in answer({"part": "dials", "program": "none such", "size": "small"})
 

@@ -13,6 +13,7 @@ from autofuse.baselines.switches import SWITCHABLE
 from autofuse.limits import usable_cores
 from benchmarks.apart import answer_apart
 from benchmarks.kept import Row, calibrated_peaks, filled, kept_table
+from benchmarks.study.dials import place_of
 from benchmarks.study.programs import StudyProgram, study_programs
 from benchmarks.workloads import chosen
 
@@ -68,7 +69,7 @@ def _dials_row(program: StudyProgram, size: str, peaks: Mapping[str, float], fol
     dials: dict[str, Row] = {}
     for name in told.pop("dials"):
         asked = {"part": "first", "size": size, "dial": name, "peaks": peaks}
-        found = _apart(program, asked | {"folder": str(folder / name)})
+        found = _apart(program, asked | {"folder": str(place_of(folder, name))})
         dials[name] = {key: found[key] for key in ("system", "first_s", "error") if key in found}
     there = [name for name, dial in dials.items() if "error" not in dial]
     asked = {"part": "turns", "size": size, "dials": there, "folder": str(folder)}

@@ -164,12 +164,10 @@ def _share_table(times: Times) -> Iterator[str]:
 
 def _ordered(names: set[str]) -> list[str]:
     """Ours first, the more they take the later."""
-    seconds = {"untuned": 0.0, "rules": 1.0}
 
     def key(name: str) -> tuple[bool, float, str]:
-        told = name.removeprefix(f"{OURS} ").removesuffix(" s")
-        ours = name.startswith(OURS)
-        return (not ours, seconds[told] if told in seconds else float(told) if ours else 0.0, name)
+        ours, told = name.startswith(OURS), name.removeprefix(f"{OURS} ").removesuffix(" s")
+        return not ours, float(told) if ours and told != "untuned" else 0.0, name
 
     return sorted(names, key=key)
 
