@@ -13,7 +13,7 @@ import pytest
 
 from autofuse.baselines.switches import SWITCHABLE, only, without
 from autofuse.peers.types import BenchError
-from autofuse.study.prices import names, price_row
+from autofuse.study.prices import beside, names, price_row
 from autofuse.tuning.together import Interleaving
 from autofuse.zoo import zoo_graph
 from benchmarks.kept import Row
@@ -39,17 +39,17 @@ def row() -> Row:
 
 
 def test_a_row_has_a_plan_and_a_time_for_every_variant(row: Row) -> None:
-    assert list(row["planners"]) == list(names(["xla-2022"]))
-    digests = {planner["plan"] for planner in row["planners"].values()}
-    assert digests == row["plans"].keys()
+    assert list(row["planners"]) == ["xla-2022"]
+    assert row["variants"].keys() <= set(names(["xla-2022"]))
+    assert {row["planners"]["xla-2022"]["plan"], *row["variants"].values()} == row["plans"].keys()
     assert all(plan["us"] > 0 and plan["groups"] > 0 for plan in row["plans"].values())
 
 
 def test_a_row_holds_times_over_those_of_variants(row: Row) -> None:
-    own, less = (row["planners"][n]["plan"] for n in ("xla-2022", without("xla-2022", RULE)))
+    own, less = row["planners"]["xla-2022"]["plan"], row["variants"][without("xla-2022", RULE)]
     ratio, low, high = row["over"]["xla-2022"]["whole"][less]
     assert low <= ratio <= high
-    assert ratio == pytest.approx(row["plans"][own]["us"] / row["plans"][less]["us"])
+    assert ratio == pytest.approx(row["plans"][own]["us"] / row["plans"][less]["us"], rel=1e-3)
     assert row["kernels"]["all"] > row["kernels"]["own"] > 0
 
 
@@ -63,7 +63,8 @@ def made_row(program: str, **over: list[float]) -> dict[str, Any]:
     plans = {name: {"us": 1.0} for name in set(names_.values())}
     return {
         "program": program,
-        "planners": {name: {"plan": plan, "plan_s": 0.002} for name, plan in names_.items()},
+        "planners": {"xla-2022": {"plan": "own", "plan_s": 0.002}},
+        "variants": {name: plan for name, plan in names_.items() if plan != names_[beside(name)]},
         "plans": plans,
         "over": {"xla-2022": {"whole": {**over, "bare": [2.0, 1.9, 2.1]},
                               "bare": {"alone": [0.8, 0.7, 0.9]}}},
@@ -234,20 +235,23 @@ def test_pictures_show_shares_and_intervals() -> None:
 
 
 def test_what_the_page_says_in_words_is_so() -> None:
-    rows = list(json.loads(SECTIONS["prices"][0].read_text(encoding="utf-8"))["rows"].values())
+    record = json.loads(SECTIONS["prices"][0].read_text(encoding="utf-8"))["rows"]
+    rows = [row for row in record.values() if "error" not in row]
+    assert len(rows) >= 100
     for planner in SWITCHABLE:
         every = all_rules(rows, planner)
         assert every.low < 1 < every.high
-    found = {(p, price.rule): price for p in SWITCHABLE for price in prices(rows, p)}
-    for planner, rule in (
-        ("xla-2022", "expensive"), ("xla-2022", "expensive-reuse"),
-        ("xla-2026", "cost-model"), ("inductor", "reused-reads"),
-    ):  # fmt: skip
-        ratio, program = found[planner, rule].most
-        assert program == "gravity" and ratio > 5
-        assert rule in [price.rule for price in prices(rows, planner)][:2]
-    assert prices(rows, "xla-2022")[-1].rule == "duplication"
-    assert prices(rows, "xla-2026")[-1].rule == "two-reductions"
-    for place in (("xla-2022", "not-loop-fusible"), ("xla-2026", "two-reductions")):
-        assert found[place].least[1] == "distrax:mixture"
-    assert not found["xla-2022", "budget"].changed and not found["xla-2026", "budget"].changed
+    left_out = {(p, price.rule): price for p in SWITCHABLE for price in prices(rows, p)}
+    assert {place for place, price in left_out.items() if price.high < 1} == {
+        ("xla-2022", "shapes"), ("xla-2022", "duplication"), ("xla-2026", "shapes"),
+        ("xla-2026", "two-reductions"), ("inductor", "loop-sizes"),
+    }  # fmt: skip
+    assert max(price.low for price in left_out.values()) < 1.01
+    assert max(alone(rows, "xla-2022"), key=lambda price: price.ratio).rule == "code-duplication"
+    for place in (("xla-2022", "expensive"), ("xla-2026", "cost-model")):
+        most, least = left_out[place].most, left_out[place].least
+        assert most[1] == "gravity" and most[0] > 5
+        assert least[1] == "dm_pix:colours" and least[0] < 0.2
+    for planner in ("xla-2022", "xla-2026"):
+        assert not left_out[planner, "budget"].changed
+        assert {price.rule: price for price in alone(rows, planner)}["budget"].changed

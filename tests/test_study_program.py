@@ -15,7 +15,7 @@ from autofuse.simplify import normal_form
 from autofuse.study import ProgramStudy, program, study
 from autofuse.study.page import heading, markdown, sections, sentences
 from autofuse.study.program import NEEDED, NO_TIME, SEARCHED, variants
-from autofuse.study.types import Crossing, Dial, Part, RulePrice
+from autofuse.study.types import Crossing, Dial, RulePrice, SpeedupFactor
 from autofuse.tuning.in_turns import timed_in_turns
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.tuning.together import Interleaving
@@ -86,7 +86,7 @@ def made() -> ProgramStudy:
          Dial("search, 2.0 s", 2.0, 15.0, 1.5, 1.5, 1.5, True, True)),
         (RulePrice("inductor", "", 1.5, 1.4, 1.6), RulePrice("inductor", "tiling", 1.0, 0.9, 1.1),
          RulePrice("inductor", "ranges", 0.8, 0.7, 0.9)),
-        {"inductor": 3}, (Part("launches", 1.25, 1.2, 1.3),),
+        {"inductor": 3}, (SpeedupFactor("launches", 1.25, 1.2, 1.3),),
         (Crossing("untuned", 1234.5, 1000.0, None), Crossing("tvm", None, None, None)),
         {"xla-2022": "it was\nlong"},
     )  # fmt: skip

@@ -8,7 +8,6 @@ from typing import Any
 
 from autofuse.units import plural, runs_text, seconds_text, time_text
 
-Data = Mapping[str, Any]
 # A rule whose whole interval is nearer to 1 makes no difference that could be shown.
 TIE = 0.02
 
@@ -23,7 +22,7 @@ class Section:
     rows: tuple[tuple[str, ...], ...]
 
 
-def sections(data: Data) -> Iterator[Section]:
+def sections(data: Mapping[str, Any]) -> Iterator[Section]:
     """The tables of `ProgramStudy.to_json`."""
     yield Section(
         "What seconds buy",
@@ -53,29 +52,29 @@ def sections(data: Data) -> Iterator[Section]:
     )
 
 
-def _dial(dial: Data) -> tuple[str, ...]:
+def _dial(dial: Mapping[str, Any]) -> tuple[str, ...]:
     over = f"{dial['ratio']:.2f}" + ("" if dial["read"] else f" ({_range(dial)})")
     star = "*" if dial["on_front"] else ""
     return dial["name"], seconds_text(dial["seconds"]), time_text(dial["us"]), over, star
 
 
-def _range(found: Data) -> str:
+def _range(found: Mapping[str, Any]) -> str:
     return f"{found['low']:.2f} to {found['high']:.2f}"
 
 
-def _crossing(found: Data) -> tuple[str, ...]:
+def _crossing(found: Mapping[str, Any]) -> tuple[str, ...]:
     ends = f"{runs_text(found['low'])} to {runs_text(found['high'])}"
     return found["over"], runs_text(found["runs"]), ends
 
 
-def _price(price: Data) -> tuple[str, ...]:
+def _price(price: Mapping[str, Any]) -> tuple[str, ...]:
     low, high = price["low"], price["high"]
     said = "costs" if low > 1 + TIE else "saves" if high < 1 / (1 + TIE) else ""
     name = price["rule"] or "all of them"
     return price["planner"], name, f"{price['ratio']:.2f}", _range(price), said
 
 
-def sentences(data: Data) -> Iterator[str]:
+def sentences(data: Mapping[str, Any]) -> Iterator[str]:
     """What the tables leave out."""
     for planner, count in data["unchanged"].items():
         yield f"rules of {planner} without which the plan is the same: {count}"
@@ -83,19 +82,19 @@ def sentences(data: Data) -> Iterator[str]:
         yield f"left out: {name} ({why})"
 
 
-def heading(data: Data) -> str:
+def heading(data: Mapping[str, Any]) -> str:
     return (
         f"{data['name']} on {data['device']}: {plural(data['graph']['nodes'], 'node')}, caches "
         f"{data['cache']}, {seconds_text(data['spent_s'])} of {seconds_text(data['budget_s'])}"
     )
 
 
-def markdown(data: Data) -> str:
+def markdown(data: Mapping[str, Any]) -> str:
     """The page of one program."""
     return "\n".join(_lines(data)) + "\n"
 
 
-def _lines(data: Data) -> Iterator[str]:
+def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"# Study of {_cell(data['name'])}", "", heading(data) + ".")
     for section in sections(data):
         if not section.rows:

@@ -38,12 +38,20 @@ def names(planners: Sequence[str]) -> Iterator[str]:
             yield only(planner, rule)
 
 
+def beside(name: str) -> str:
+    """What a variant is held to: with one rule only, the planner with none, else the planner."""
+    planner = planner_of(name)
+    bare = only(planner)
+    return bare if name.startswith(bare) and name != bare else planner
+
+
 def price_row(
     program: str, graph: Graph, planners: Sequence[str], how: Interleaving = HOW
 ) -> dict[str, Any]:
     """Plans and times of `graph`, as it is once simplified.
 
-    `planners` maps each name to its plan and to the seconds of planning; `plans` a plan's digest to
+    `planners` maps each planner to its plan and to the seconds of planning; `variants` those that
+    plan otherwise than what they are held to (`beside`) to their plans; `plans` a plan's digest to
     microseconds (median, quartiles), seconds of compiling and number of kernels, or to what failed;
     `over` a planner to the time of its own plan (`whole`) and of the plan without any of its rules
     (`bare`) over each other plan of it, with a 95 % interval. `kernels` counts different kernels of
@@ -57,7 +65,11 @@ def price_row(
     return {
         "program": program,
         "nodes": len(graph.nodes),
-        "planners": {n: {"plan": c.digest, "plan_s": s} for n, (c, s) in planned.items()},
+        "planners": {
+            planner: {"plan": digests[planner], "plan_s": round(planned[planner][1], 6)}
+            for planner in planners
+        },
+        "variants": {n: d for n, d in digests.items() if d != digests[beside(n)]},
         "plans": told,
         "over": {planner: _over(planner, digests, samples) for planner in planners},
         "kernels": {"own": _kernels(graph, own), "all": _kernels(graph, plans)},
@@ -82,12 +94,13 @@ def _timed(
     for digest, failure in found.failures.items():
         told[digest]["error"] = failure.message
     for digest, timing in zip(found.names, found.comparison.timings, strict=True):
-        told[digest] |= {"us": timing.median_us, "q1_us": timing.q1_us, "q3_us": timing.q3_us}
+        times = {"us": timing.median_us, "q1_us": timing.q1_us, "q3_us": timing.q3_us}
+        told[digest] |= {key: round(us, 3) for key, us in times.items()}
     return told, dict(zip(found.names, found.comparison.samples, strict=True))
 
 
 def _built(found: BuildResult) -> dict[str, Any]:
-    told: dict[str, Any] = {"compile_s": found.compile_s}
+    told: dict[str, Any] = {"compile_s": round(found.compile_s, 6)}
     return told if found.failure is None else {**told, "error": found.failure.message}
 
 
@@ -107,7 +120,7 @@ def _over(
 def _ratio(one: Blocks, other: Blocks) -> list[float]:
     """Median of `one` over that of `other`, and its interval."""
     found = verdict("", one, other)
-    return [found.ratio, found.low, found.high]
+    return [round(each, 5) for each in (found.ratio, found.low, found.high)]
 
 
 def _kernels(graph: Graph, plans: Mapping[str, Candidate]) -> int:

@@ -21,7 +21,7 @@ from autofuse.graph.types import Graph
 from autofuse.measure.timing.compare import Blocks, verdict
 from autofuse.plan.types import Candidate
 from autofuse.simplify import normal_form
-from autofuse.study.types import Crossing, Dial, Part, ProgramStudy, RulePrice
+from autofuse.study.types import Crossing, Dial, ProgramStudy, RulePrice, SpeedupFactor
 from autofuse.tuning import tune
 from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.evaluate import build
@@ -45,7 +45,6 @@ NEEDS_NO_SEARCH = (UNTUNED, *BASELINES)
 NO_TIME = "no time was left for it"
 # A time below this fraction of the one before is a better one.
 BETTER = 0.999
-Say = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ class _Timed:
 
 def study(
     graph: Graph, *, name: str = "", device: str = "auto", db: str | None = None,
-    budget_s: float = 300.0, say: Say = lambda _: None,
+    budget_s: float = 300.0, say: Callable[[str], object] = lambda _: None,
 ) -> ProgramStudy:  # fmt: skip
     """Study one program in about `budget_s` seconds of wall time.
 
@@ -249,7 +248,7 @@ def _unchanged(plans: _Plans) -> Iterator[tuple[str, int]]:
             yield planner, sum(not _changes(plans, each, planner) for each in known)
 
 
-def _parts(timed: _Timed) -> Iterator[Part]:
+def _parts(timed: _Timed) -> Iterator[SpeedupFactor]:
     """The speed-up over one kernel for each op, as factors in this order: what the best rules' plan
     saves, what the searched partition does beyond it under default launches, what launches do."""
     rules = [each for each in BASELINES if each in timed.us and each != PLAINEST]
@@ -262,7 +261,7 @@ def _parts(timed: _Timed) -> Iterator[Part]:
         ("launches", DEFAULT_LAUNCHES, SEARCHED),
         ("all", PLAINEST, SEARCHED),
     ):
-        yield Part(what, *_over(timed, before, after))
+        yield SpeedupFactor(what, *_over(timed, before, after))
 
 
 def _crossings(timed: _Timed, searched_s: float) -> Iterator[Crossing]:

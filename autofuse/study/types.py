@@ -36,7 +36,7 @@ class RulePrice:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SpeedupFactor:
     """A factor of the whole speed-up, with a 95 % interval."""
 
     what: str
@@ -71,7 +71,7 @@ class ProgramStudy:
     dials: tuple[Dial, ...]
     prices: tuple[RulePrice, ...]
     unchanged: Mapping[str, int]
-    parts: tuple[Part, ...]
+    parts: tuple[SpeedupFactor, ...]
     crossings: tuple[Crossing, ...]
     left_out: Mapping[str, str]
 

@@ -89,10 +89,12 @@ def _ratios(
     """Each program's ratio and its interval; None where a plan did not run. `up`: the plan called
     `name` over the other, not the other way round."""
     for row in rows:
-        planners: Mapping[str, Mapping[str, str]] = row["planners"]
-        base = planner if side == "whole" else only(planner)
-        digest = planners[name]["plan"]
-        if digest == planners[base]["plan"]:
+        variants: Mapping[str, str] = row["variants"]
+        base = row["planners"][planner]["plan"]
+        if side == "bare":
+            base = variants.get(only(planner), base)
+        digest = variants.get(name, base)
+        if digest == base:
             yield row["program"], _SAME if "us" in row["plans"][digest] else None
             continue
         found = row["over"][planner].get(side, {}).get(digest)
