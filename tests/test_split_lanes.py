@@ -13,7 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autofuse import xp
+from autofuse.graph.canonical import canonical
+from autofuse.graph.composites.moves import slice_at
 from autofuse.graph.types import Graph
+from autofuse.graph.writer import GraphWriter
 from autofuse.kernel.ir.types import Kernel, Let, Loop, statements
 from autofuse.kernel.lower import lower
 from autofuse.kernel.passes import nest_lanes, split_lanes, unswitch_lanes, verify
@@ -79,6 +82,45 @@ def test_a_tile_of_a_longer_row_has_some_of_each_part() -> None:
     lanes = [s for s in statements(kernel.body) if isinstance(s, Loop) and s.kind == "lane"]
     assert len(lanes) == 3 and "max(sub" not in str(lanes[1].body)
     assert "in0[add(mul(b0, 32:i64), " not in str(kernel)
+
+
+def rolled(extent: int, flip: bool = False) -> Graph:
+    """A row rolled by a distance that comes with the data."""
+    w = GraphWriter()
+    x = w.input("x", (extent,), DType.F32)
+    at = w.input("at", (), DType.I32)
+    y = w.reverse(x, (0,)) if flip else x
+    return canonical(w.build([slice_at(w, w.concat([y, y], 0), (at,), (extent,))]))
+
+
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("tile", [8, 1024])
+def test_a_row_that_is_rolled_by_a_computed_distance_is_two_straight_loops(
+    tile: int, flip: bool
+) -> None:
+    """They have whatever lanes lie before and after the place where it begins anew."""
+    kernel = lowered(rolled(37, flip), tile)
+    split = passed(kernel)
+    lanes = [s for s in statements(split.body) if isinstance(s, Loop) and s.kind == "lane"]
+    assert len(lanes) == 2
+    assert not any(word in str(lane) for lane in lanes for word in ("clamp", "max(", "select("))
+    x = np.arange(37, dtype=np.float32)
+    for at in (-3, 0, 1, 7, 8, 36, 37, 99):
+        given = [x, np.asarray(at, np.int32)]
+        want = np.roll(x[::-1] if flip else x, -min(max(at, 0), 37))
+        for each in (kernel, split):
+            np.testing.assert_array_equal(run(each, given)[0], want)
+
+
+def test_where_lanes_differ_by_what_they_compute_there_is_no_cut() -> None:
+    """A place that each lane loads is not the same for all."""
+    w = GraphWriter()
+    x, at = w.input("x", (64,), DType.F32), w.input("at", (64,), DType.I32)
+    graph = canonical(
+        w.build([w.select(w.op("lt", w.iota((64,), DType.I32, 0), at), x, w.reverse(x, (0,)))])
+    )
+    kernel = lowered(graph)
+    assert str(split_lanes(kernel)) == str(kernel)
 
 
 def test_loops_of_one_variable_start_their_parts_under_names_of_their_own() -> None:

@@ -23,11 +23,14 @@ from autofuse.kernel.ir.types import (
     walk,
 )
 from autofuse.ops.dtypes import DType
+from autofuse.ops.index import bounds
 from autofuse.ops.scalar import Call, Expr, Lit, Load, Sym
 from autofuse.ops.types import AutofuseError
 
 # Statements of one kernel, and elements it remembers: compiling more takes minutes.
 MOST_STATEMENTS, MOST_ELEMENTS = 1 << 14, 1 << 16
+# No array has so many elements.
+_FAR = 1 << 62
 
 
 class LoweringError(AutofuseError):
@@ -84,7 +87,7 @@ class Emitter:
             if value in block.bound:
                 return block.bound[value]
         at = self.depth(value)
-        sym = self._sym(prefix, value.dtype, at)
+        sym = self._sym(prefix, value.dtype, at, _extent_of(value))
         self.put(Let(sym, value), at)
         self.blocks[at].bound[value] = sym
         return sym
@@ -114,8 +117,8 @@ class Emitter:
         self.put(Let(sym, value))
         return sym
 
-    def _sym(self, prefix: str, dtype: DType, depth: int) -> Sym:
-        sym = Sym(self.fresh(prefix), dtype)
+    def _sym(self, prefix: str, dtype: DType, depth: int, extent: int | None = None) -> Sym:
+        sym = Sym(self.fresh(prefix), dtype, extent)
         self._depth[sym.name] = depth
         return sym
 
@@ -186,3 +189,9 @@ def widen(value: Expr) -> Expr:
 def narrow(value: Expr, dtype: DType) -> Expr:
     """A computed element as the type it is stored in."""
     return value if value.dtype is dtype else Call("cast", (value,), dtype)
+
+
+def _extent_of(value: Expr) -> int | None:
+    """Below what a position stays that is never negative: where a window begins is clamped."""
+    known = bounds(value) if value.dtype is DType.I64 else None
+    return None if known is None or known[0] < 0 or known[1] >= _FAR else known[1] + 1

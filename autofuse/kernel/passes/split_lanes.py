@@ -9,11 +9,11 @@ arrays are loops of their own, and between them neighbouring lanes read neighbou
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from autofuse.kernel.ir.indices import is_multiple
+from autofuse.kernel.ir.indices import has_load, is_multiple, mentions
 from autofuse.kernel.ir.spelling import Spelling, indices_of
 from autofuse.kernel.ir.types import Kernel, Let, Loop, Stmt, expressions, has_loop
 from autofuse.kernel.passes.lane_loops import lane_loops_rewritten
@@ -59,11 +59,12 @@ def _places(lane: Loop, known: Spelling) -> tuple[Expr, set[int]] | None:
     """Where to cut, counted from a first position: a number, or where the tile of a longer row
     starts. None where no load would become straight."""
     indices, every = _settled(lane.body, known.inner())
-    straight = _cuts(lane.var, indices)
+    inside = {stmt.sym.name for stmt in lane.body if isinstance(stmt, Let)} | set(known.registers)
+    straight = _cuts(lane.var, indices, inside)
     if not straight:
         return None
     base = max(straight, key=lambda b: (len(straight[b]), isinstance(b, Lit), repr(b)))
-    return base, _cuts(lane.var, every)[base]
+    return base, _cuts(lane.var, every, inside)[base]
 
 
 def _settled(body: Sequence[Stmt], known: Spelling) -> tuple[list[Expr], list[Expr]]:
@@ -77,14 +78,14 @@ def _settled(body: Sequence[Stmt], known: Spelling) -> tuple[list[Expr], list[Ex
     return indices, every
 
 
-def _cuts(var: Sym, exprs: Sequence[Expr]) -> dict[Expr, set[int]]:
-    """Where expressions change, by what it is counted from; clamps last, which have a choice."""
+def _cuts(var: Sym, exprs: Sequence[Expr], inside: Collection[str] = ()) -> dict[Expr, set[int]]:
+    """Where expressions change, by what it is counted from, which no name of `inside` may be part
+    of; clamps last, which have a choice."""
     found: dict[Expr, set[int]] = {}
 
     def counted(place: Expr) -> tuple[Expr, int] | None:
         base, constant = ix.parted(place)
-        known = isinstance(base, Lit) or is_multiple(base, var.extent or 0)
-        return (base, constant) if known else None
+        return (base, constant) if isinstance(base, Lit) or _is_known(base, var, inside) else None
 
     for place in (p for e in exprs for p in cuts(e, var)):
         at = counted(place)
@@ -95,6 +96,15 @@ def _cuts(var: Sym, exprs: Sequence[Expr]) -> dict[Expr, set[int]]:
         if at is not None and other is not None and other[1] not in found.get(at[0], ()):
             found.setdefault(at[0], set()).add(at[1])
     return found
+
+
+def _is_known(base: Expr, var: Sym, inside: Collection[str]) -> bool:
+    """Whether a position is the same for all lanes and has bounds: the start of a tile, or where
+    data say that a window begins (a roll by a computed distance)."""
+    if is_multiple(base, var.extent or 0):
+        return True
+    fixed = not has_load(base) and not mentions(base, frozenset({var.name, *inside}))
+    return fixed and ix.bounds(ix.isub(var, base)) is not None
 
 
 def _refined(lane: Loop, known: Spelling, base: Expr, edges: list[int]) -> list[int]:
