@@ -96,6 +96,17 @@ def test_a_right_operand_whose_terms_are_neighbours_is_copied_element_by_element
     assert innermost(across, right, nodes) == (0 if right.node in nodes else 1)
 
 
+def test_a_single_row_has_one_thread() -> None:
+    """All of it is local to the row, however much that is."""
+    one = canonical(trace(lambda x: xp.exp(x) - xp.max(x), spec((64, 512))))
+    rows = canonical(trace(lambda x: xp.exp(x) - xp.max(x, axis=1, keepdims=True), spec((64, 512))))
+    many = usual_peaks(8)
+    assert many.alone is not None
+    alone = replace(many.alone, alone=many.alone)
+    assert expected(one, whole(one), many) == pytest.approx(expected(one, whole(one), alone))
+    assert expected(rows, whole(rows), many) < 0.7 * expected(one, whole(one), many)
+
+
 def test_vectors_along_terms_pay_for_terms_that_are_no_neighbours() -> None:
     shapes = spec((2000, 2000)), spec(2000)
     both = canonical(trace(lambda a, x: (a @ x, x @ a), *shapes))

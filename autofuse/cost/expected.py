@@ -84,7 +84,8 @@ def expected_us(
         # A GPU's library does all products of a batch in one call, a processor's each in its own.
         call_us = CALL_US if calibration.alone is not None else 0.0
         price = _without_tiles(graph, group, launch, call_us)
-        return max(bound, min(map(price, _crews(calibration, launch))))
+        items = max((form.items for form in _forms(graph, group)), default=0)
+        return max(bound, min(map(price, _crews(calibration, launch, items))))
     peaks, workers = _workers(calibration, launch)
     found = ((form, tiles_of(graph, form)) for form in _forms(graph, group))
     parts = [_Tiled(graph, f, t, launch, peaks, workers) for f, t in found if t is not None]
@@ -217,11 +218,14 @@ def _start_us(peaks: Calibration) -> float:
     return max(peaks.launch_us, START_US)
 
 
-def _crews(calibration: Calibration, launch: LaunchConfig) -> tuple[Calibration, ...]:
+def _crews(calibration: Calibration, launch: LaunchConfig, items: int) -> tuple[Calibration, ...]:
     """The peaks of those that may run a kernel: of all threads or of one, as the launch says; of
-    either where it does not, because a default launch has but one thread where that is faster."""
+    either where it does not, because a default launch has but one thread where that is faster. What
+    is a single row, or item, has one."""
     if calibration.alone is None:
         return (calibration,)
+    if items == 1:
+        return (calibration.alone,)
     threads = dict(launch.settings).get(THREADS.name)
     if threads is None:
         return calibration, calibration.alone

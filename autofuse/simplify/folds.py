@@ -70,6 +70,22 @@ def reduce_of_broadcast(draft: Draft, at: int) -> Replacement:
     return draft.add("mul", folded, draft.full(count, kind)) if summed else folded
 
 
+@rule("reduce-before-broadcast", "XLA AlgebraicSimplifier (sinking broadcasts)", _plain)
+def reduce_before_broadcast(draft: Draft, at: int) -> Replacement:
+    """reduce(broadcast(x)) -> broadcast(reduce(x)) where no axis that repeats is folded: what
+    repeats is folded once."""
+    node, axes = draft[at], _axes(draft, at)
+    source = node.inputs[0]
+    if not draft.is_op(source, "broadcast") or not draft.type_of(source).size:
+        return None
+    dims, shape = draft.attr(source, "dims"), draft.shape(source)
+    if len(dims) == len(shape) or not set(axes) <= set(dims):
+        return None
+    folded = _folded(draft, at, draft.operand(source), [dims.index(a) for a in axes])
+    kept = _but(range(len(shape)), axes)
+    return draft.spread(folded, [shape[a] for a in kept], _places(kept, dims))
+
+
 def _spread_over(draft: Draft, source: Value, kept: list[int]) -> Value:
     """A broadcast without the axes that are not kept."""
     dims, shape = draft.attr(source, "dims"), draft.shape(source)
