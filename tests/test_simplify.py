@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from autofuse import spec, trace, xp
 from autofuse.errors import GraphError
 from autofuse.graph.canonical import canonical, digest, text
 from autofuse.graph.reference import evaluate
@@ -228,6 +230,37 @@ def test_rewriting_does_not_duplicate_what_others_read() -> None:
 
     found = simplify(graph_of("f32[4] f32[5]", write)).graph
     assert [node.op for node in found.nodes].count("exp") == 1
+
+
+def readers(op: str, graph: Graph) -> list[str]:
+    """The ops that read the one node of this op."""
+    (at,) = (n for n, node in enumerate(graph.nodes) if node.op == op)
+    return sorted(graph[user].op for user in graph.users[at])
+
+
+def test_a_stencil_of_what_is_written_anyway_reads_it_there() -> None:
+    """Its parts would have to be written too. What takes one part alone reads that."""
+
+    def bordered(x: Any) -> Any:
+        return xp.concat([x[:1], xp.exp(x[1:-1]), x[-1:]], axis=0)
+
+    def stencil(x: Any) -> Any:
+        y = bordered(x)
+        return y, y[:-2] + y[1:-1] * y[2:]
+
+    def inside(x: Any) -> Any:
+        y = bordered(x)
+        return y, y[1:-1] * 2.0
+
+    def border(x: Any) -> Any:
+        y = bordered(x)
+        return y, y[:1] * 2.0
+
+    found = [normal_form(trace(fn, spec((9, 4)))) for fn in (stencil, inside, border)]
+    assert [readers("exp", graph) for graph in found] == [["concat"], ["concat", "mul"], ["concat"]]
+    assert [readers("concat", graph) for graph in found] == [["slice"] * 3, [], []]
+    only = normal_form(trace(lambda x: stencil(x)[1], spec((9, 4))))
+    assert "concat" in readers("exp", only), "whole rows are joined where that is all there is"
 
 
 def test_as_written_nothing_is_rewritten() -> None:

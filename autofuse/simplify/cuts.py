@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autofuse.graph.types import Value
+from autofuse.ops.spec import Family
 from autofuse.simplify.draft import Draft
 from autofuse.simplify.moves import squeezed, turned
 from autofuse.simplify.rules import Replacement, rule
@@ -65,24 +66,63 @@ def slice_of_slice(draft: Draft, at: int) -> Replacement:
       "slice")  # fmt: skip
 def slice_of_concat(draft: Draft, at: int) -> Replacement:
     """slice(concat) -> concat of the slices of what it reaches, or the one slice. A slice that cuts
-    other axes too goes into each."""
+    other axes too goes into each. What is in memory anyway, and read at shifted places, is read
+    there: its parts need not be, too."""
     inner, parts = draft[at].inputs[0], parts_of(draft, Value(at))
     if not draft.is_op(inner, "concat"):
         return None
+    found = _reached(draft, inner, parts)
+    if len(found) > 1 and not draft.alone(inner):
+        return None
+    if _is_kept(draft, inner) and not all(_is_given(draft, v) for v, _ in found):
+        return None
     axis = draft.attr(inner, "axis")
+    return draft.concat([taken(draft, v, own) for v, own in found], axis) if found else None
+
+
+def _reached(draft: Draft, joined: Value, parts: Parts) -> list[tuple[Value, Parts]]:
+    """What a slice of a concat takes of its operands."""
+    axis = draft.attr(joined, "axis")
     start, stop, stride = parts[axis]
     found, first = [], 0
-    for value in draft[inner.node].inputs:
+    for value in draft[joined.node].inputs:
         extent = draft.shape(value)[axis]
         skipped = max(0, -(-(first - start) // stride))
         low, high = start + skipped * stride - first, min(stop - first, extent)
         if low < high:
-            own = (*parts[:axis], (low, high, stride), *parts[axis + 1 :])
-            found.append((value, own))
+            found.append((value, (*parts[:axis], (low, high, stride), *parts[axis + 1 :])))
         first += extent
-    if len(found) > 1 and not draft.alone(inner):
-        return None
-    return draft.concat([taken(draft, v, own) for v, own in found], axis) if found else None
+    return found
+
+
+def _is_kept(draft: Draft, joined: Value) -> bool:
+    """Whether a concat is written anyway and some slice of it takes not just one operand: a stencil
+    of an array with borders that a loop carries on."""
+    slices = (n for n in draft.users(joined.node) if draft[n].op == "slice")
+    return draft.leaves(joined.node) and not all(
+        _is_one_operand(draft, joined, parts_of(draft, Value(n))) for n in slices
+    )
+
+
+def _is_one_operand(draft: Draft, value: Value, parts: Parts) -> bool:
+    """Whether a slice is one operand of nested concats, or of what is there before any kernel."""
+    whole = all(
+        _lean(*part) == (0, n, 1) for part, n in zip(parts, draft.shape(value), strict=True)
+    )
+    if whole or _is_given(draft, value):
+        return True
+    if not draft.is_op(value, "concat"):
+        return False
+    found = _reached(draft, value, parts)
+    return len(found) == 1 and _is_one_operand(draft, *found[0])
+
+
+def _is_given(draft: Draft, value: Value) -> bool:
+    """Whether a value is a part of an input or of a constant."""
+    node = draft.node(value)
+    while node.op in ("slice", "reshape"):
+        node = draft.node(node.inputs[0])
+    return node.spec.family is Family.SOURCE
 
 
 @rule("slice-of-pad", "XLA AlgebraicSimplifier slice(pad)", "slice")
