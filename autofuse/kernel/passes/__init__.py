@@ -27,6 +27,7 @@ from autofuse.kernel.passes.keep_rows import keep_rows
 from autofuse.kernel.passes.lanes_inward import lanes_inward
 from autofuse.kernel.passes.narrow_indices import narrow_indices
 from autofuse.kernel.passes.nest_lanes import nest_lanes
+from autofuse.kernel.passes.overlap_lanes import overlap_lanes
 from autofuse.kernel.passes.pair_stores import pair_stores
 from autofuse.kernel.passes.peel_tails import peel_tails
 from autofuse.kernel.passes.private_rows import private_rows
@@ -56,6 +57,7 @@ C_PASSES: tuple[Pass, ...] = (
     nest_lanes,
     split_lanes,
     unswitch_lanes,
+    overlap_lanes,
     drop_dead,
     share_divisors,
     ask_ahead,
@@ -131,6 +133,7 @@ __all__ = [
     "lanes_inward",
     "narrow_indices",
     "nest_lanes",
+    "overlap_lanes",
     "pair_stores",
     "peel_tails",
     "private_rows",
