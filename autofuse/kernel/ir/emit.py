@@ -192,6 +192,8 @@ def narrow(value: Expr, dtype: DType) -> Expr:
 
 
 def _extent_of(value: Expr) -> int | None:
-    """Below what a position stays that is never negative: where a window begins is clamped."""
-    known = bounds(value) if value.dtype is DType.I64 else None
+    """Below what a position stays that data decide and that is never negative: where a window
+    begins is clamped. Others are spelled out where they are used."""
+    data = any(isinstance(e, Load | Sym) and e.dtype is not DType.I64 for e in walk(value))
+    known = bounds(value) if value.dtype is DType.I64 and data else None
     return None if known is None or known[0] < 0 or known[1] >= _FAR else known[1] + 1
