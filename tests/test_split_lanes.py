@@ -139,7 +139,7 @@ def test_rows_inside_have_a_loop_without_the_conditions_of_the_border() -> None:
     kernel = passed(lowered(traced(lambda x: xp.pad(x, [(1, 1), (0, 0)]), 10, 40)))
     first, second = body(kernel).split("when ")[1:]
     assert first.startswith("and(") and "lt(0:i64, r0)" in first and "lt(r0, 11:i64)" in first
-    assert "select" not in first
+    assert not any(word in first for word in ("select", "max(", "min("))
     assert second.startswith("not(") and "select" in second
 
 

@@ -12,6 +12,7 @@ from autofuse.ops.scalar import COMPARISONS, Call, Expr, Lit, Load, Sym, walk
 BOOL, I64 = DType.BOOL, DType.I64
 # Multiples of a divisor inside a range at which the range may be cut.
 MOST_MULTIPLES = 2
+_OPPOSITE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
 # What numbers of a type can be, where an index holds all of them.
 CASTS = {dtype: dtype.limits for dtype in (DType.BOOL, *INTS) if dtype.itemsize < I64.itemsize}
 
@@ -198,8 +199,37 @@ def rejoined(plain: Call, facts: Mapping[Expr, Lit] | None = None) -> Expr:
         return Lit(not args[0].value, BOOL)
     if dtype is I64:
         index = as_index(args[0]) if fn == "cast" else simplified(fn, args)
-        return plain if index is None else index
+        return plain if index is None else _unclamped(index, facts) if facts else index
     return plain
+
+
+def _unclamped(index: Expr, facts: Mapping[Expr, Lit]) -> Expr:
+    """A minimum or maximum of two positions of which facts say which it is."""
+    if not (isinstance(index, Call) and index.fn in ("min", "max")):
+        return index
+    a, b = index.args
+    for fact, value in facts.items():
+        least = _at_least_zero(fact, bool(value.value))
+        if least is None:
+            continue
+        for greater, smaller in ((a, b), (b, a)):
+            beyond = ix.isub(ix.isub(greater, smaller), least)
+            if isinstance(beyond, Lit) and beyond.value >= 0:
+                return greater if index.fn == "max" else smaller
+    return index
+
+
+@lru_cache(maxsize=1 << 12)
+def _at_least_zero(fact: Expr, value: bool) -> Expr | None:
+    """What is no less than 0 where a comparison of whole numbers is so."""
+    if not isinstance(fact, Call) or fact.fn not in _OPPOSITE:
+        return None
+    fn = fact.fn if value else _OPPOSITE[fact.fn]
+    a, b = (as_index(arg) for arg in fact.args)
+    if a is None or b is None:
+        return None
+    room = ix.isub(b, a) if fn in ("lt", "le") else ix.isub(a, b)
+    return ix.isub(room, ix.lit(1)) if fn in ("lt", "gt") else room
 
 
 def _connected(fn: str, a: Expr, b: Expr) -> Expr:
