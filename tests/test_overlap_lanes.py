@@ -35,7 +35,16 @@ def test_what_is_left_of_a_row_is_a_vector_that_begins_earlier() -> None:
 
 @pytest.mark.parametrize(
     ("extent", "found"),
-    [(16, [16]), (17, [17]), (12, [8, 8]), (6, [4, 4]), (3, [3]), (128, [128]), (130, [130])],
+    [
+        (16, [16]),
+        (17, [17]),
+        (12, [8, 8]),
+        (6, [4, 4]),
+        (3, [3]),
+        (148, [144, 16]),
+        (256, [256]),
+        (260, [260]),
+    ],
 )
 def test_rows_of_whole_vectors_of_one_element_more_and_long_ones_stay(
     extent: int, found: list[int]

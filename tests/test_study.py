@@ -19,10 +19,17 @@ from autofuse.zoo import zoo_graph
 from benchmarks.kept import Row
 from benchmarks.study import bench
 from benchmarks.study.bench import study_prices
+from benchmarks.study.cheapest import cheapest_text
 from benchmarks.study.distance import distances, distances_text
 from benchmarks.study.one import answer
 from benchmarks.study.page import page
-from benchmarks.study.pictures import SHOWN, distance_picture, price_picture
+from benchmarks.study.pictures import (
+    SHOWN,
+    costs_picture,
+    distance_picture,
+    price_picture,
+    runs_picture,
+)
 from benchmarks.study.programs import study_programs
 from benchmarks.study.sources import LICENCES, sources_text
 from benchmarks.study.summary import Price, all_rules, alone, prices
@@ -168,6 +175,7 @@ def test_distances_are_from_the_fastest_timed_beside() -> None:
 
 
 SECTIONS = {
+    "dials": (ROOT / "docs/results/study/dials.json", cheapest_text),
     "prices": (ROOT / "docs/results/study/prices.json", page),
     "distances": (ROOT / "docs/results/unseen-cpu.json", distances_text),
 }
@@ -212,7 +220,12 @@ def pictures() -> dict[str, Callable[[], str]]:
         return price_picture(rows("prices"), planner)
 
     each = {f"prices-{planner}": partial(priced, planner) for planner in SWITCHABLE}
-    return {"distances": lambda: distance_picture(rows("distances")), **each}
+    return {
+        "distances": lambda: distance_picture(rows("distances")),
+        "runs": lambda: runs_picture(rows("dials")),
+        "costs": lambda: costs_picture(rows("dials")),
+        **each,
+    }
 
 
 @pytest.mark.parametrize("name", pictures())

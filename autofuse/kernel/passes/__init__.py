@@ -57,12 +57,12 @@ C_PASSES: tuple[Pass, ...] = (
     nest_lanes,
     split_lanes,
     unswitch_lanes,
-    overlap_lanes,
     drop_dead,
     share_divisors,
     ask_ahead,
     block_folds,
     transposed_copies,
+    overlap_lanes,
     short_quotients,
 )
 CUDA_PASSES: tuple[Pass, ...] = (

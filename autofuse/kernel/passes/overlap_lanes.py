@@ -19,7 +19,7 @@ from autofuse.ops.scalar import Lit, Load, Sym, walk
 
 # Bytes of a vector; narrower ones take turns. From how many vectors on what is left of a row does
 # not count, the fewest elements of a vector, and the most statements that are written twice.
-BYTES, MOST_VECTORS, LEAST_LANES, MOST_STATEMENTS = 64, 8, 4, 200
+BYTES, MOST_VECTORS, LEAST_LANES, MOST_STATEMENTS = 64, 16, 4, 200
 
 
 def overlap_lanes(kernel: Kernel) -> Kernel:
