@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import statistics
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,12 +21,21 @@ from autofuse.zoo import zoo_graph
 from benchmarks.kept import Row
 from benchmarks.study import bench
 from benchmarks.study.bench import study_prices
-from benchmarks.study.cheapest import cheapest_text
+from benchmarks.study.cheapest import (
+    TOLD,
+    cheapest_text,
+    crossing,
+    ours_cheapest,
+    share_of,
+    shares,
+    times_of,
+)
 from benchmarks.study.distance import distances, distances_text
 from benchmarks.study.one import answer
 from benchmarks.study.page import page
 from benchmarks.study.pictures import (
     SHOWN,
+    TOGETHER,
     costs_picture,
     distance_picture,
     price_picture,
@@ -245,6 +256,21 @@ def test_pictures_show_shares_and_intervals() -> None:
     assert len([each for each in shares.iter() if each.get("class") == "af-line af-l5"]) == 2
     drawn = price_picture(ROWS, "xla-2022")
     assert drawn.count("<circle") == 2 and "budget" in drawn and "kinds" not in drawn
+
+
+def test_what_the_page_says_of_dials_is_so() -> None:
+    found = json.loads(SECTIONS["dials"][0].read_text(encoding="utf-8"))["rows"]
+    times = times_of(list(found.values()))
+    assert shares(times, 1)["jax.jit"][0] > 0.5
+    crossed = [crossing(dials, "jax.jit") for name, dials in times.items() if "jax.jit" in {
+        dial.dial for dial in dials}]  # fmt: skip
+    assert 100 <= statistics.median(math.inf if each is None else each for each in crossed) < 1000
+    searched = [share_of(times, runs, TOGETHER["autofuse, tuned"])[0] for runs in TOLD]
+    assert searched[TOLD.index(10**6)] > 0.5
+    longest = [share_of(times, runs, "autofuse 30 s".__eq__)[0] for runs in TOLD]
+    assert longest == sorted(longest)
+    lost = set(times) - set(ours_cheapest(times, 10**9))
+    assert lost == {"npbench:heat_3d"} == set(times) - set(ours_cheapest(times, 10**6))
 
 
 def test_what_the_page_says_in_words_is_so() -> None:

@@ -24,13 +24,18 @@ OURS = "autofuse"
 
 @dataclass(frozen=True, slots=True)
 class StudyProgram:
-    """A program's name, the package that it is of, the modules that are missing here to make it,
-    and how it is made for sizes "default" or "small". Programs of others have one size."""
+    """A program's name, the package that it is of, how it is made for sizes "default" or "small"
+    (programs of others have one size), and what tells the modules that it lacks here."""
 
     name: str
     package: str
-    absent: tuple[str, ...]
     make: Callable[[str], Made]
+    lacks: Callable[[], tuple[str, ...]] = tuple
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """The modules that are missing. To look for them imports the packages around them."""
+        return self.lacks()
 
 
 def study_programs() -> Mapping[str, StudyProgram]:
@@ -41,11 +46,13 @@ def study_programs() -> Mapping[str, StudyProgram]:
 
 
 def _of_others(program: Program) -> StudyProgram:
-    return StudyProgram(program.name, program.package, program.absent, lambda size: program.make())
+    return StudyProgram(
+        program.name, program.package, lambda size: program.make(), lambda: program.absent
+    )
 
 
 def _of_zoo(name: str) -> StudyProgram:
-    return StudyProgram(name, OURS, (), partial(_zoo_made, name))
+    return StudyProgram(name, OURS, partial(_zoo_made, name))
 
 
 def _zoo_made(name: str, size: str) -> Made:
