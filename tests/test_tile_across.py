@@ -21,6 +21,11 @@ def test_no_row_of_a_product_is_kept_that_only_goes_on_column_by_column() -> Non
         assert sum(s.size for s in scratch if s.size >= 37 * 130) == kept
 
 
+def whole_rows(text: str) -> int:
+    """Lane loops, but for those that end a row with a vector of its own."""
+    return text.count("#pragma omp simd") - text.count("_t = 0;")
+
+
 def test_a_tile_of_rows_may_meet_all_panels_packed_before() -> None:
     group, _ = extract(program("epilogue"), whole(program("epilogue")))
     across, down = (
@@ -28,7 +33,7 @@ def test_a_tile_of_rows_may_meet_all_panels_packed_before() -> None:
         for way in (True, False)
     )
     assert across.index("panel0[") < across.index("tk <"), "packed before the first tile"
-    assert across.count("#pragma omp simd") < down.count("#pragma omp simd")
+    assert whole_rows(across) < whole_rows(down)
 
 
 def test_long_runs_come_first_where_much_is_read_beside_a_product() -> None:
