@@ -18,7 +18,7 @@ from typing import Any
 
 from autofuse.devices import device_named
 from autofuse.graph.types import Graph
-from autofuse.measure.timing.compare import verdict
+from autofuse.measure.timing.compare import Blocks, verdict
 from autofuse.peers.types import BenchError
 from autofuse.plan.types import Candidate
 from autofuse.simplify import normal_form
@@ -105,20 +105,17 @@ def compare_strategies(
     )  # fmt: skip
 
 
-def _together(
-    graph: Graph, plans: dict[str, Candidate]
-) -> dict[str, tuple[tuple[float, ...], ...]]:
+def _together(graph: Graph, plans: dict[str, Candidate]) -> dict[str, Blocks]:
     """Samples of each plan by block; equal plans share theirs."""
     different = {c.digest: c for c in plans.values()}
     how = Interleaving(BLOCKS, ROUNDS, limit_s=LIMIT_S, single_limit_s=LIMIT_S)
-    _, found = timed_in_turns(graph, device_named("cpu"), different, how)
-    if found.comparison is None or len(found.names) < len(different):
+    found = timed_in_turns(graph, device_named("cpu"), different, how)
+    if len(found.samples) < len(different):
         raise BenchError("a tuned plan does not run any more")
-    samples = dict(zip(found.names, found.comparison.samples, strict=True))
-    return {name: samples[c.digest] for name, c in plans.items()}
+    return {name: found.samples[c.digest] for name, c in plans.items()}
 
 
-def _middle(blocks: tuple[tuple[float, ...], ...]) -> float:
+def _middle(blocks: Blocks) -> float:
     ranked = sorted(us for block in blocks for us in block)
     return ranked[len(ranked) // 2]
 

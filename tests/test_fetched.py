@@ -67,7 +67,7 @@ def test_names_and_commits_are_whole() -> None:
 
 
 def test_numbers_are_part_of_a_program_and_arrays_are_of_jaxs_types(place: Path) -> None:
-    pytest.importorskip("jax")
+    pytest.importorskip("jax")  # an extra of its own
     folder = npbench.NPBENCH.folder
     info = {
         "relative_path": "own/lu", "module_name": "lu", "func_name": "kernel",
@@ -94,7 +94,7 @@ def test_numbers_are_part_of_a_program_and_arrays_are_of_jaxs_types(place: Path)
 
 
 def test_sizes_of_a_module_are_cut(place: Path) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch")  # an extra of its own
     name = "level1/89_cumsum"
     file = kernelbench.KERNELBENCH.folder / f"KernelBench/{name}.py"
     file.parent.mkdir(parents=True)

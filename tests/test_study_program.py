@@ -11,14 +11,16 @@ import pytest
 from autofuse.backends.cache import cache_directory, empty_cache
 from autofuse.devices import timed_device
 from autofuse.errors import AutofuseError
+from autofuse.records import Failure, FailureKind
 from autofuse.simplify import normal_form
 from autofuse.study import ProgramStudy, program, study
 from autofuse.study.page import heading, markdown, sections, sentences
 from autofuse.study.program import NEEDED, NO_TIME, SEARCHED, variants
 from autofuse.study.types import Crossing, Dial, RulePrice, SpeedupFactor
+from autofuse.tuning import in_turns
 from autofuse.tuning.in_turns import timed_in_turns
 from autofuse.tuning.plans import baseline_candidate
-from autofuse.tuning.together import Interleaving
+from autofuse.tuning.together import Interleaving, Together
 from autofuse.zoo import zoo_graph
 
 
@@ -119,8 +121,19 @@ def test_what_time_does_not_allow_is_left_out(monkeypatch: pytest.MonkeyPatch) -
 def test_no_plan_is_begun_once_the_seconds_of_building_are_over() -> None:
     graph, kind = normal_form(zoo_graph("softmax", "small")), timed_device("cpu")
     plans = {n: baseline_candidate(graph, n, kind.space)[0] for n in ("xla-2022", "unfused")}
-    built, together = timed_in_turns(graph, kind, plans, Interleaving(3, 1, 60.0, 60.0), 0.0)
-    assert list(built) == ["xla-2022"] and together.names == ("xla-2022",)
+    found = timed_in_turns(graph, kind, plans, Interleaving(3, 1, 60.0, 60.0), 0.0)
+    assert list(found.built) == list(found.samples) == list(found.timings) == ["xla-2022"]
+    assert not found.failures
+
+
+def test_where_no_plan_is_right_the_first_failure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Failure(FailureKind.WRONG_RESULT, "output 0 differs")
+    lost = Together((), None, {"xla-2022": wrong}, None, 0.0)
+    monkeypatch.setattr(in_turns, "time_together", lambda *_: lost)
+    graph, kind = normal_form(zoo_graph("softmax", "small")), timed_device("cpu")
+    plans = {"xla-2022": baseline_candidate(graph, "xla-2022", kind.space)[0]}
+    with pytest.raises(AutofuseError, match="no plan was timed: output 0 differs"):
+        timed_in_turns(graph, kind, plans, Interleaving(3, 1, 60.0, 60.0))
 
 
 def test_building_from_nothing_leaves_nothing(

@@ -16,7 +16,7 @@ from autofuse.commands.common import (
     TargetOption,
     output_path,
     reported,
-    write_whole,
+    write_text,
 )
 from autofuse.commands.output import Format, emit, note, table
 
@@ -53,14 +53,9 @@ def casestudy(
 
     data = study(budget, device=device, target=target, db=db, say=note)
     if markdown is not None:
-        text = page(data)
-        write_whole(markdown, lambda part: _write(part, text))
+        write_text(markdown, page(data))
         note(f"written to {markdown}")
     emit(form, data, _lines(data))
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:

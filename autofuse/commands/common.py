@@ -151,6 +151,15 @@ def output_path(path: Path) -> Path:
     return path
 
 
+def write_text(path: Path, text: str) -> None:
+    """As `write_whole`, of text."""
+    write_whole(path, lambda part: _fill(part, text))
+
+
+def _fill(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
 def write_whole(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a file beside `path`, then put it there: readers never see half a file."""
     if path.exists() and not path.is_file():  # a pipe or /dev/stdout has no neighbour

@@ -12,7 +12,14 @@ from typing import Annotated
 
 import typer
 
-from autofuse.commands.common import DbOption, os_sentence, output_path, reported, write_whole
+from autofuse.commands.common import (
+    DbOption,
+    os_sentence,
+    output_path,
+    reported,
+    write_text,
+    write_whole,
+)
 from autofuse.commands.database import existing_store
 from autofuse.commands.output import note, say
 from autofuse.commands.report_data import workload_reports
@@ -77,7 +84,7 @@ def report(
         if out is None:
             say(text.removesuffix("\n"))
         else:
-            write_whole(out, lambda part: _write(part, text))
+            write_text(out, text)
     if figures is not None:
         _draw(figures, figure_format, reports)
     where = f" in {out}" if out is not None else ""
@@ -140,7 +147,3 @@ def _draw(folder: Path, form: FigureFormat, reports: Sequence[WorkloadReport]) -
 
 def _write_bytes(content: bytes, path: Path) -> None:
     path.write_bytes(content)
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")

@@ -22,7 +22,7 @@ from autofuse.commands.common import (
     load_workload,
     output_path,
     reported,
-    write_whole,
+    write_text,
 )
 from autofuse.commands.output import Format, emit, note
 from autofuse.commands.plan_tree import plan_data, traffic_text, tree_lines
@@ -268,9 +268,5 @@ def _draw(path: Path, name: str, graph: Graph, chosen: str, candidate: Candidate
     from autofuse.commands.pictures import graph_svg
 
     drawn = graph_svg(graph, candidate.plan, f"{name}: plan {chosen}")
-    write_whole(path, lambda part: _write(part, drawn))
+    write_text(path, drawn)
     note(f"drawn in {path}")
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")

@@ -17,7 +17,7 @@ from autofuse.commands.common import (
     load_workload,
     output_path,
     reported,
-    write_whole,
+    write_text,
 )
 from autofuse.commands.output import Format, emit, note, table
 
@@ -50,14 +50,9 @@ def study(
     found = study_of(graph, name=name, device=device, db=db, budget_s=budget, say=note)
     data = found.to_json()
     if markdown is not None:
-        text = page(data)
-        write_whole(markdown, lambda part: _write(part, text))
+        write_text(markdown, page(data))
         note(f"written to {markdown}")
     emit(form, data, _lines(data))
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:

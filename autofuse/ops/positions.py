@@ -12,7 +12,8 @@ from autofuse.ops.scalar import COMPARISONS, Call, Expr, Lit, Load, Sym, walk
 BOOL, I64 = DType.BOOL, DType.I64
 # Multiples of a divisor inside a range at which the range may be cut.
 MOST_MULTIPLES = 2
-_OPPOSITE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
+# Of whole numbers.
+CONTRARY = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
 # What numbers of a type can be, where an index holds all of them.
 CASTS = {dtype: dtype.limits for dtype in (DType.BOOL, *INTS) if dtype.itemsize < I64.itemsize}
 
@@ -222,14 +223,13 @@ def _unclamped(index: Expr, facts: Mapping[Expr, Lit]) -> Expr:
 @lru_cache(maxsize=1 << 12)
 def _at_least_zero(fact: Expr, value: bool) -> Expr | None:
     """What is no less than 0 where a comparison of whole numbers is so."""
-    if not isinstance(fact, Call) or fact.fn not in _OPPOSITE:
+    if not isinstance(fact, Call) or fact.fn not in CONTRARY:
         return None
-    fn = fact.fn if value else _OPPOSITE[fact.fn]
     a, b = (as_index(arg) for arg in fact.args)
     if a is None or b is None:
         return None
-    room = ix.isub(b, a) if fn in ("lt", "le") else ix.isub(a, b)
-    return ix.isub(room, ix.lit(1)) if fn in ("lt", "gt") else room
+    above, *others = _positive(fact.fn if value else CONTRARY[fact.fn], ix.isub(b, a))
+    return None if others else ix.isub(above, ix.lit(1))
 
 
 def _connected(fn: str, a: Expr, b: Expr) -> Expr:

@@ -12,14 +12,12 @@ from typing import Any
 
 from autofuse.baselines.switches import SWITCHABLE, only, planner_of, without
 from autofuse.devices import DeviceKind, timed_device
-from autofuse.errors import AutofuseError
 from autofuse.graph.canonical import group_digest
 from autofuse.graph.types import Graph
 from autofuse.measure.timing.compare import Blocks, verdict
 from autofuse.plan.types import Candidate
 from autofuse.simplify import normal_form
-from autofuse.tuning.evaluate import BuildResult
-from autofuse.tuning.in_turns import timed_in_turns
+from autofuse.tuning.in_turns import InTurns, timed_in_turns
 from autofuse.tuning.plans import baseline_candidate
 from autofuse.tuning.together import Interleaving
 
@@ -59,7 +57,7 @@ def price_row(
     graph, kind = normal_form(graph), timed_device("cpu")
     planned = {name: _planned(graph, name, kind) for name in names(planners)}
     plans = {candidate.digest: candidate for candidate, _ in planned.values()}
-    told, samples = _timed(graph, kind, plans, how)
+    found = timed_in_turns(graph, kind, plans, how)
     digests = {name: candidate.digest for name, (candidate, _) in planned.items()}
     own = {digests[planner]: plans[digests[planner]] for planner in planners}
     return {
@@ -70,8 +68,8 @@ def price_row(
             for planner in planners
         },
         "variants": {n: d for n, d in digests.items() if d != digests[beside(n)]},
-        "plans": told,
-        "over": {planner: _over(planner, digests, samples) for planner in planners},
+        "plans": {d: _told(found, d, len(c.plan.groups)) for d, c in plans.items()},
+        "over": {planner: _over(planner, digests, found.samples) for planner in planners},
         "kernels": {"own": _kernels(graph, own), "all": _kernels(graph, plans)},
     }
 
@@ -82,26 +80,13 @@ def _planned(graph: Graph, name: str, kind: DeviceKind) -> tuple[Candidate, floa
     return candidate, time.perf_counter() - begun
 
 
-def _timed(
-    graph: Graph, kind: DeviceKind, plans: Mapping[str, Candidate], how: Interleaving
-) -> tuple[dict[str, dict[str, Any]], dict[str, Blocks]]:
-    """What is told of each plan, and the samples of those that ran, by block."""
-    built, found = timed_in_turns(graph, kind, plans, how)
-    if found.comparison is None:
-        why = "none was built" if found.unexplained is None else found.unexplained.message
-        raise AutofuseError(f"no plan was timed: {why}")
-    told = {d: {**_built(b), "groups": len(plans[d].plan.groups)} for d, b in built.items()}
-    for digest, failure in found.failures.items():
-        told[digest]["error"] = failure.message
-    for digest, timing in zip(found.names, found.comparison.timings, strict=True):
-        times = {"us": timing.median_us, "q1_us": timing.q1_us, "q3_us": timing.q3_us}
-        told[digest] |= {key: round(us, 3) for key, us in times.items()}
-    return told, dict(zip(found.names, found.comparison.samples, strict=True))
-
-
-def _built(found: BuildResult) -> dict[str, Any]:
-    told: dict[str, Any] = {"compile_s": round(found.compile_s, 6)}
-    return told if found.failure is None else {**told, "error": found.failure.message}
+def _told(found: InTurns, plan: str, groups: int) -> dict[str, Any]:
+    told: dict[str, Any] = {"compile_s": round(found.built[plan].compile_s, 6), "groups": groups}
+    if plan in found.failures:
+        return {**told, "error": found.failures[plan]}
+    timing = found.timings[plan]
+    times = {"us": timing.median_us, "q1_us": timing.q1_us, "q3_us": timing.q3_us}
+    return told | {name: round(us, 3) for name, us in times.items()}
 
 
 def _over(

@@ -158,29 +158,15 @@ def _timed(
     from_nothing = _compile_s(graph, kind, plans, begun + FRESH_SHARE * left_s)
     left_s -= time.monotonic() - begun
     how = Interleaving(BLOCKS, ROUNDS, timing_s, timing_s)
-    built, together = timed_in_turns(graph, kind, different, how, max(LEAST_S, left_s - timing_s))
-    if together.comparison is None:
-        why = "none was built" if together.unexplained is None else together.unexplained.message
-        raise AutofuseError(f"no plan was timed: {why}")
-    blocks = dict(zip(together.names, together.comparison.samples, strict=True))
-    medians = dict(
-        zip(together.names, (t.median_us for t in together.comparison.timings), strict=True)
-    )
-    failed = {d: b.failure.message for d, b in built.items() if b.failure is not None}
-    failed |= {d: failure.message for d, failure in together.failures.items()}
+    found = timed_in_turns(graph, kind, different, how, max(LEAST_S, left_s - timing_s))
     by = {each: candidate.digest for each, candidate in plans.candidates.items()}
-    there = {each: d for each, d in by.items() if d in blocks}
-    seconds = {
-        each: plans.planned_s[each] + from_nothing[d]
-        for each, d in there.items()
-        if d in from_nothing
-    }
+    there = {each: d for each, d in by.items() if d in found.samples}
     timed = _Timed(
-        {each: blocks[d] for each, d in there.items()},
-        {each: medians[d] for each, d in there.items()},
-        seconds,
+        {each: found.samples[d] for each, d in there.items()},
+        {each: found.timings[d].median_us for each, d in there.items()},
+        {e: plans.planned_s[e] + from_nothing[d] for e, d in there.items() if d in from_nothing},
     )
-    return timed, {each: failed.get(d, NO_TIME) for each, d in by.items() if d not in blocks}
+    return timed, {e: found.failures.get(d, NO_TIME) for e, d in by.items() if e not in there}
 
 
 def _compile_s(graph: Graph, kind: DeviceKind, plans: _Plans, deadline: float) -> dict[str, float]:

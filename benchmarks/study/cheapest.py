@@ -6,8 +6,8 @@ times its run time. The data are those of `scripts/study A`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Any
@@ -36,9 +36,9 @@ class DialTime:
     low_us: float
     high_us: float
 
-    def cost_s(self, runs: float, us: float | None = None) -> float:
-        """Seconds of so many runs, the first among them."""
-        return self.first_s + (runs - 1) * 1e-6 * (self.us if us is None else us)
+    def cost_s(self, runs: Any) -> Any:
+        """Seconds of so many runs, a number or an array of them, the first among them."""
+        return self.first_s + (runs - 1) * 1e-6 * self.us
 
 
 # The dials of each program.
@@ -96,9 +96,15 @@ def cost_over(
     return geometric_mean(np.array(logs))
 
 
-def ours_cheapest(times: Times, runs: float) -> list[str]:
-    """The programs for which a dial of ours is the cheapest."""
-    return [name for name, dials in times.items() if cheapest(dials, runs).system == OURS]
+def lost(times: Times, least: float = MANY) -> dict[str, list[str]]:
+    """The programs for which ours are not the cheapest for some number of runs from `least` on, and
+    the dials that are."""
+    counts = [runs for runs in TOLD if runs >= least]
+    found = {
+        name: {each.dial for each in map(partial(cheapest, dials), counts) if each.system != OURS}
+        for name, dials in times.items()
+    }
+    return {name: sorted(dials) for name, dials in found.items() if dials}
 
 
 def crossing(dials: Sequence[DialTime], system: str, side: int = 0) -> float | None:
@@ -117,7 +123,7 @@ def crossing(dials: Sequence[DialTime], system: str, side: int = 0) -> float | N
 def _least(dials: Sequence[DialTime], system: str, side: int) -> np.ndarray:
     """The least seconds that a system takes, for each number of runs."""
     costs = [
-        dial.first_s + (_GRID - 1) * 1e-6 * {0: dial.us, 1: dial.high_us, -1: dial.low_us}[side]
+        replace(dial, us={0: dial.us, 1: dial.high_us, -1: dial.low_us}[side]).cost_s(_GRID)
         for dial in dials
         if dial.system == system
     ]
@@ -181,7 +187,7 @@ def _crossing_table(times: Times) -> Iterator[str]:
     systems = sorted({dial.system for dials in times.values() for dial in dials} - {OURS})
     head = (
         "| system | programs | from the first | by 10^3 | by 10^5 | by 10^7 | not by 10^9 "
-        "| median |"
+        "| median, by the intervals of times |"
     )
     yield from ("", head, "|---" * 8 + "|")
     for system in systems:
@@ -191,11 +197,16 @@ def _crossing_table(times: Times) -> Iterator[str]:
             sum(each is not None and each <= runs for each in found) for runs in (1, 1e3, 1e5, 1e7)
         )
         never = sum(each is None for each in found)
-        middle = median(float("inf") if each is None else each for each in found)
+        ends = " to ".join(_runs(_middle(crossing(d, system, side) for d in those))
+                           for side in (-1, 1))  # fmt: skip
         yield (
             f"| {system} | {len(those)} | {' | '.join(map(str, counts))} | {never} "
-            f"| {_runs(middle)} |"
+            f"| {_runs(_middle(found))} ({ends}) |"
         )
+
+
+def _middle(crossings: Iterable[float | None]) -> float:
+    return median(float("inf") if each is None else each for each in crossings)
 
 
 def _runs(count: float) -> str:
@@ -218,19 +229,11 @@ def _dial_table(times: Times) -> Iterator[str]:
 
 
 def _beyond(times: Times) -> Iterator[str]:
-    """Where ours are not the cheapest for MANY runs and any more, and what is."""
-    beyond = [runs for runs in TOLD if runs >= MANY]
-    lost = {
-        name: sorted(
-            {each.dial for each in map(partial(cheapest, dials), beyond) if each.system != OURS}
-        )
-        for name, dials in times.items()
-    }
-    lost = {name: dials for name, dials in lost.items() if dials}
+    others = lost(times)
     yield (
-        f"For 10^5 runs and any more a dial of ours is the cheapest for {len(times) - len(lost)} "
+        f"For 10^5 runs and any more a dial of ours is the cheapest for {len(times) - len(others)} "
         f"programs of {len(times)}."
     )
-    if lost:
-        told = "; ".join(f"`{name}` ({', '.join(dials)})" for name, dials in lost.items())
+    if others:
+        told = "; ".join(f"`{name}` ({', '.join(dials)})" for name, dials in others.items())
         yield f"The others: {told}."

@@ -27,12 +27,10 @@ from autofuse.kernel.passes.lane_loops import lane_loops_rewritten
 from autofuse.kernel.passes.lanes_inward import varying_names
 from autofuse.ops import index as ix
 from autofuse.ops.dtypes import DType
-from autofuse.ops.positions import mostly
+from autofuse.ops.positions import CONTRARY, mostly
 from autofuse.ops.scalar import COMPARISONS, Call, Expr, Lit, Sym
 
 BOOL, I64 = DType.BOOL, DType.I64
-# Of whole numbers.
-_CONTRARY = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
 # Shorter loops gain too little, larger bodies are not printed twice.
 LEAST_LANES, MOST_STATEMENTS, MOST_CONDITIONS = 8, 400, 32
 
@@ -62,8 +60,8 @@ def _versions(lane: Loop, known: Spelling) -> list[Stmt]:
 
 
 def _contrary(condition: Expr) -> Expr:
-    if isinstance(condition, Call) and condition.fn in _CONTRARY:
-        return Call(_CONTRARY[condition.fn], condition.args, BOOL)
+    if isinstance(condition, Call) and condition.fn in CONTRARY:
+        return Call(CONTRARY[condition.fn], condition.args, BOOL)
     return Call("not", (condition,), BOOL)
 
 

@@ -43,7 +43,8 @@ def stored(graph: Graph, nodes: Collection[int], value: Value) -> Value:
     x = updated_operand(graph, value)
     if x is None or value.node not in nodes or not _is_alone(graph, nodes, value, x):
         return value
-    return graph[value.node].inputs[1] if _may_read_apart(graph, nodes, value, x) else value
+    group = FusionGroup(tuple(sorted(nodes)), (value,))
+    return graph[value.node].inputs[1] if _reads_apart(graph, group, value, x, None) else value
 
 
 @lru_cache(maxsize=4096)
@@ -78,26 +79,12 @@ def _is_alone(graph: Graph, nodes: Collection[int], value: Value, x: Value) -> b
     return in_memory and not any(user in nodes for user in graph.users[value.node])
 
 
-def _may_read_apart(graph: Graph, nodes: Collection[int], value: Value, x: Value) -> bool:
-    """Whether `_reads_apart` may hold of some group of these nodes in some loop."""
-    update, *rest = graph[value.node].inputs[1:]
-    if x == update or x in rest:
-        return False
-    if graph.type_of(update).size == 1:
-        return True
-    readers = [n for n in graph.users[x.node] if n in nodes and n != value.node]
-    return all(
-        x not in graph[n].inputs[1:]
-        and _is_window(graph, n)
-        and (_same_place(graph, n, value.node) or _disjoint(graph, n, value.node, None))
-        for n in readers
-        if x in graph[n].inputs
-    )
-
-
-def _reads_apart(graph: Graph, group: FusionGroup, value: Value, x: Value, trip: int) -> bool:
+def _reads_apart(
+    graph: Graph, group: FusionGroup, value: Value, x: Value, trip: int | None
+) -> bool:
     """Whether each element of the operand that the group reads is none of those that it writes, or
-    only read to compute what is written there."""
+    only read to compute what is written there; None: whether that may be in a loop of some
+    length."""
     if x in graph[value.node].inputs[1:]:
         return False
     if graph.type_of(graph[value.node].inputs[1]).size == 1 and not _is_read_for_others(
@@ -119,7 +106,7 @@ def _is_read_for_others(graph: Graph, group: FusionGroup, value: Value, x: Value
 
 
 def _reads_nothing_new(
-    graph: Graph, group: FusionGroup, n: int, value: Value, x: Value, trip: int
+    graph: Graph, group: FusionGroup, n: int, value: Value, x: Value, trip: int | None
 ) -> bool:
     """Whether what one node reads of the operand is as `_reads_apart` wants it."""
     if x in graph[n].inputs[1:] or not _is_window(graph, n):
