@@ -50,7 +50,8 @@ class FakeWorker:
     crash: tuple[int, ...] = ()  # kill it
     together_only: bool = False  # nothing fails alone, no comparison ends
     spoiled: tuple[int, ...] = ()  # fail when they are checked on all draws
-    disturbed: int = 0  # there are three samples of each, one of this artifact's is too long
+    disturbed: int = 0  # there are three samples of each, one of this artifact's is wrong
+    factor: float = 4.0  # by so much
     asked: list[int] = field(default_factory=list)
 
     def compare(self, artifacts: Sequence[Artifact], *more: Any) -> Comparison | ComparisonFailure:
@@ -69,7 +70,7 @@ class FakeWorker:
 
     def blocks(self, name: int) -> tuple[tuple[float, ...], ...]:
         return (
-            ((1.0,), (1.0,), (4.0 if name == self.disturbed else 1.0,))
+            ((1.0,), (1.0,), (self.factor if name == self.disturbed else 1.0,))
             if self.disturbed
             else (SPREAD,) * 5
         )
@@ -193,6 +194,29 @@ def test_what_is_served_keeps_its_place_on_a_tie_and_loses_it_to_a_faster_plan()
     faster = run(FakeWorker({1: 4.0, 2: 5.0, 3: 8.0}), {1: 1.0}, {"a": 3}, incumbent=2)
     assert winner(faster) == "search" and faster.final is not None
     assert faster.final.compared == {candidate(n, "").digest for n in (1, 2, 3)}
+
+
+def test_what_is_served_does_not_keep_its_place_before_a_faster_baseline() -> None:
+    """It ties with the fastest, the baseline does not: ties are not transitive."""
+    worker = FakeWorker({1: 4.0, 2: 5.0, 3: 4.5}, disturbed=2, factor=0.5)
+    found = run(worker, {1: 4.0}, {"a": 3}, incumbent=2)
+    assert winner(found) == "search" and found.final is not None
+    assert found.final.best_us == 4.0 and found.final.baseline_us == {"a": 4.5}
+
+
+def test_a_second_comparison_that_contradicts_the_first_is_not_believed() -> None:
+    """There what is served takes longer than a baseline did that was left behind."""
+
+    class Drifting(FakeWorker):
+        def compare(self, artifacts: Sequence[Artifact], *more: Any) -> Any:
+            if self.asked:
+                self.medians, self.disturbed = {1: 4.0, 2: 7.0}, 1
+            return super().compare(artifacts, *more)
+
+    worker = Drifting({1: 4.0, 2: 4.2, 3: 6.0})
+    found = run(worker, {1: 4.0}, {"a": 3}, incumbent=2)
+    assert worker.asked == [3, 2] and found.final is not None
+    assert (found.final.best_us, found.final.baseline_us) == (4.0, {"a": 6.0})
 
 
 def test_what_the_budget_has_no_time_for_keeps_its_recorded_time() -> None:

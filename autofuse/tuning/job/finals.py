@@ -150,7 +150,10 @@ def _again(evaluator: Evaluator, final: Final, first: Together, field: _Field, p
     if again.comparison is None or again.failures:  # the first comparison stands
         return final
     place = again.names.index(winner)
-    return _merged(final, _winner(field, again), again.comparison.timings[place].median_us)
+    merged = _merged(final, _winner(field, again), again.comparison.timings[place].median_us)
+    # Noise can make the two contradict each other: then the one that had all plans in it stands.
+    contradicted = merged.best_us > min(merged.baseline_us.values(), default=merged.best_us)
+    return final if contradicted else merged
 
 
 def _front(together: Together, field: _Field, winner: str) -> tuple[str, ...]:
@@ -233,22 +236,17 @@ def _as_recorded(left: Mapping[str, Measurement]) -> Final:
 
 def _winner(field: _Field, together: Together) -> Final:
     """The least median; what is served now or the fastest baseline, whichever took less, if that
-    is no worse. (A slower baseline that ties with the winner may still lose to the fastest one, so
-    it is not asked.)"""
+    is no worse. (The slower of the two may tie with the winner and still lose to the other, for
+    ties are not transitive, so it is not asked.)"""
     digests, comparison = together.names, together.comparison
     assert comparison is not None
     records = [field.records[digest] for digest in digests]
     places = {n: digests.index(d) for n, d in field.baselines.items() if d in digests}
     medians = [t.median_us for t in comparison.timings]
     least = min(range(len(records)), key=lambda i: (medians[i], records[i].kernels))
-    fastest = min(places.values(), key=lambda i: medians[i], default=least)
-    winner = least
-    present = digests.index(field.served) if field.served in digests else None
-    settled = [place for place in (present, fastest) if place is not None]
-    for other in sorted(settled, key=lambda i: medians[i]):
-        if _is_tie(records, comparison, other, least):
-            winner = other
-            break
+    present = (digests.index(field.served),) if field.served in digests else ()
+    settled = min((*places.values(), *present), key=lambda i: medians[i], default=least)
+    winner = settled if _is_tie(records, comparison, settled, least) else least
     verdicts = tuple(_judge(n, comparison, place, winner) for n, place in places.items())
     told = zip(records, comparison.timings, comparison.max_rel_errors, strict=True)
     timed = tuple(
