@@ -113,6 +113,28 @@ def test_random_chains_compute_what_single_items_do(graph: Graph, rows: int) -> 
             np.testing.assert_array_equal(a, b)
 
 
+def columns(x: Any) -> Any:
+    """A line of what a table's columns give."""
+    y = xp.exp(x)
+    return y[:, 0] * y[:, 1]
+
+
+def column_ahead(x: Any) -> Any:
+    """A table that reads a line computed before it."""
+    y = xp.exp(x[:, 0])
+    ahead = xp.concat([y[1:], y[:1]], axis=0)
+    return x * ahead[:, None]
+
+
+@pytest.mark.parametrize(("fn", "shape"), [(columns, (1100, 2)), (column_ahead, (40, 50))])
+def test_lines_of_tables_and_tables_of_lines(fn: Any, shape: tuple[int, ...]) -> None:
+    graph = traced(fn, *shape)
+    inputs = [np.random.default_rng(0).random(t.shape, np.float32) for t in graph.input_types]
+    want = run(lower(graph, LaunchConfig()), inputs)
+    for a, b in zip(want, run(lower(graph, LaunchConfig.of(halo=8)), inputs), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("name", ["padded", "rolled"])
 def test_tiles_are_right_in_c(name: str) -> None:
     graphs = [chain(STEPS[name], shape, 3) for shape in ((37, 40), (9, 10, 16), (1100,))]

@@ -55,7 +55,7 @@ MAY_IMPORT = {
     "enumerate": TO_COST,
     "baselines": TO_COST,
     "kernel": TO_PLAN,
-    "backends": TO_BACKENDS,
+    "backends": TO_BACKENDS | {"faults"},
     "measure": TO_MEASURE,
     "cover": {"errors", "order"},
     "search": {"errors"},

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from autofuse import spec, trace, xp
+from autofuse import faults, spec, trace, xp
 from autofuse.backends.base import Program
 from autofuse.errors import AutofuseError
 from autofuse.graph.types import Graph
+from autofuse.plan.program.schedule import Run
 from autofuse.plan.types import Candidate
 from autofuse.records import FailureKind
 from autofuse.tuning import Progress, best_plan, compare, tune
@@ -77,6 +78,25 @@ def test_each_strategy_uses_the_space_up_and_repeats_nothing(
     assert (again.measured, again.failed) == (0, {}) and again.trials >= 15
     rows, sessions = stored(db, workload())
     assert measured_once(rows) == first.measured and len(sessions) == 2
+
+
+def test_a_fault_in_lowering_costs_its_candidate_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The code of a kernel is asked for before anything is built."""
+
+    def broken(run: Run) -> str:
+        if run.launch["tile"] == 16:
+            raise IndexError("a fault of ours")
+        return TOY.kernel_code(run)
+
+    use(monkeypatch, replace(TOY, kernel_code=broken))
+    with faults.strict(False), faults.collecting() as told:
+        result = tune_toy(tmp_path / "t.db")
+    assert result.verified and result.best_us > 0
+    assert told == ["lowering failed and was done without: IndexError: a fault of ours"]
+    with faults.strict(), pytest.raises(IndexError, match="a fault of ours"):
+        tune_toy(tmp_path / "u.db")
 
 
 def test_what_one_strategy_measured_answers_another(toy: None, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
+from autofuse import faults
 from autofuse.backends.base import Built, Runnable
 from autofuse.backends.ccompiler import compile_objects, compile_program
 from autofuse.backends.codes import group_code, plan_code
@@ -23,6 +24,7 @@ from autofuse.backends.cuda.program import CudaProgram, cuda_program
 from autofuse.backends.cuda.program import kernel_code as cuda_kernel_code
 from autofuse.backends.library import load_library
 from autofuse.backends.toolchain import find_compiler, find_cxx
+from autofuse.errors import AutofuseError
 from autofuse.graph.types import Graph
 from autofuse.plan.arithmetic import DEFAULT_MATH, is_relaxed, not_asked
 from autofuse.plan.fusion.legality import check_plan
@@ -101,8 +103,14 @@ class Backend:
         return not_asked(candidate, self.math) or self.uncallable(candidate)
 
     def group_code(self, graph: Graph, group: FusionGroup, launch: LaunchConfig) -> str:
-        """The digest of the code of one group; raises AutofuseError where there can be none."""
-        return group_code(graph, group, launch, self.kernel_code)
+        """The digest of the code of one group; raises AutofuseError where there can be none, be it
+        for a fault of ours."""
+        try:
+            return group_code(graph, group, launch, self.kernel_code)
+        except (AutofuseError, MemoryError):
+            raise
+        except Exception as error:  # a fault of ours: the candidate is refused, the job goes on
+            raise AutofuseError(faults.tell("lowering", error)) from error
 
     def codes(self, graph: Graph, candidate: Candidate) -> tuple[str, ...]:
         """The digest of the code of each group of a plan, in order, nothing compiled.

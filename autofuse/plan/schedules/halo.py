@@ -20,6 +20,7 @@ from autofuse.ops.positions import clamps, cuts, resolved
 from autofuse.ops.pull import Index
 from autofuse.ops.scalar import COMPARISONS, Call, Expr, Lit, Sym
 from autofuse.ops.spec import Family
+from autofuse.ops.views import Shape
 from autofuse.plan.schedules.forms import Form
 from autofuse.plan.schedules.multiplicity import (
     MOST_REPEATED,
@@ -125,11 +126,16 @@ def _shifted(graph: Graph, form: Form) -> set[Value]:
         fresh = {v.node for v in node.inputs if v not in kept}
         if node.spec.family is Family.ELEMENTWISE or fresh & working:
             working.add(n)
-        rows = node.types[0].shape[:1] == form.parallel[:1]
+        rows = _rows_like(node.types[0].shape, form.parallel)
         shifted = not moving.isdisjoint(graph.users[n])
         if n in working and rows and shifted and len(node.types) == 1:
             kept.add(Value(n))
     return kept
+
+
+def _rows_like(shape: Shape, parallel: Shape) -> bool:
+    """Whether an array has rows as the output has; elements of a line are not rows of a table."""
+    return shape[:1] == parallel[:1] and (len(parallel) > 1 or len(shape) == 1)
 
 
 def _reached(
