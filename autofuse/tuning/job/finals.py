@@ -261,11 +261,11 @@ def _is_tie(records: Sequence[Measurement], comparison: Comparison, other: int, 
     """Whether `other` may keep its place although `least` has the least median.
 
     One disturbed sample of three makes any interval hold 1. That is no tie where the medians are
-    far apart, and were as far apart when each was measured alone."""
+    not close, nor were when each was measured alone: two weak signs are a strong one."""
     judged = _judge("", comparison, other, least)
     alone, fast = records[other].timing, records[least].timing
     assert alone is not None and fast is not None
-    twice = judged.ratio > FRONT and _by_quartiles("", alone, fast).low > FRONT
+    twice = judged.ratio > CLOSE and _by_quartiles("", alone, fast).low > CLOSE
     return judged.outcome == "tie" and not twice
 
 
