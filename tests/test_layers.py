@@ -64,7 +64,7 @@ MAY_IMPORT = {
     "tuning_db": {"errors", "records"},
     "devices": TO_MEASURE | {"search_spaces"},
     "runtime": TO_MEASURE,
-    "tuning": TO_TUNING | {"faults"},
+    "tuning": TO_TUNING | {"faults", "units"},
     "serving": TO_TUNING | {"tuning", "version"},
     "fleet": TO_TUNING | {"frontends", "tuning"},
     "interop": TO_TUNING | {"frontends", "tuning", "serving"},

@@ -40,8 +40,10 @@ from benchmarks.study.pictures import (
     distance_picture,
     price_picture,
     runs_picture,
+    split_picture,
 )
 from benchmarks.study.programs import study_programs
+from benchmarks.study.shares import shares_text
 from benchmarks.study.sources import LICENCES, sources_text
 from benchmarks.study.summary import Price, all_rules, alone, prices
 
@@ -188,6 +190,7 @@ def test_distances_are_from_the_fastest_timed_beside() -> None:
 SECTIONS = {
     "dials": (ROOT / "docs/results/study/dials.json", cheapest_text),
     "prices": (ROOT / "docs/results/study/prices.json", page),
+    "split": (ROOT / "docs/results/study/shares.json", shares_text),
     "distances": (ROOT / "docs/results/unseen-cpu.json", distances_text),
 }
 
@@ -235,6 +238,7 @@ def pictures() -> dict[str, Callable[[], str]]:
         "distances": lambda: distance_picture(rows("distances")),
         "runs": lambda: runs_picture(rows("dials")),
         "costs": lambda: costs_picture(rows("dials")),
+        "split": lambda: split_picture(rows("split"), "cold"),
         **each,
     }
 

@@ -11,8 +11,10 @@ import pytest
 from autofuse.backends.cache import cache_directory, empty_cache
 from autofuse.devices import timed_device
 from autofuse.errors import AutofuseError
+from autofuse.graph.builder import GraphBuilder
+from autofuse.ops.dtypes import DType
 from autofuse.records import Failure, FailureKind
-from autofuse.simplify import normal_form
+from autofuse.simplify import forms_of, normal_form
 from autofuse.study import ProgramStudy, program, study
 from autofuse.study.page import heading, markdown, sections, sentences
 from autofuse.study.program import NEEDED, NO_TIME, SEARCHED, variants
@@ -20,6 +22,7 @@ from autofuse.study.types import Crossing, Dial, RulePrice, SpeedupFactor
 from autofuse.tuning import in_turns
 from autofuse.tuning.in_turns import timed_in_turns
 from autofuse.tuning.plans import baseline_candidate
+from autofuse.tuning.serve.forms import keep_as_written
 from autofuse.tuning.together import Interleaving, Together
 from autofuse.zoo import zoo_graph
 
@@ -153,3 +156,16 @@ def test_building_from_nothing_leaves_nothing(
 def test_a_budget_that_is_none_is_refused() -> None:
     with pytest.raises(AutofuseError, match="budget"):
         study(zoo_graph("softmax", "small"), device="cpu", budget_s=0.0)
+
+
+def test_a_program_that_is_planned_as_it_was_written(tmp_path: Path) -> None:
+    """The plan found is one of the program as it was written, and so are those beside it."""
+    b = GraphBuilder()
+    x = b.input("x", (64, 32), DType.F32)
+    doubled = b.add("neg", b.add("neg", b.add("exp", x)))
+    graph = b.build([b.add("reduce_sum", doubled, axes=(1,))])
+    forms = forms_of(graph)
+    assert len(forms.graph.nodes) < len(graph.nodes)
+    keep_as_written(forms, "for a test")
+    found = study(graph, device="cpu", db=str(tmp_path / "t.db"), budget_s=5.0)
+    assert found.nodes == len(forms.written.nodes) and found.dials

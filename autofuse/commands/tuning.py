@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,6 +32,11 @@ from autofuse.tuning import TuneOptions
 from autofuse.tuning.options import ALL, FAST
 from autofuse.units import bytes_text, plural
 
+if TYPE_CHECKING:
+    from autofuse.devices import DeviceKind
+    from autofuse.graph.types import Graph
+    from autofuse.tuning.advice import Advice
+
 DEFAULTS = TuneOptions()
 
 
@@ -44,10 +49,14 @@ def tune(
     db: DbOption = None,
     math: MathOption = DEFAULT_MATH,
     budget: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Seconds to spend, everything counted.")
-    ] = DEFAULTS.budget_s,
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Seconds to spend, everything counted (60, or what --runs repays).",
+        ),
+    ] = None,
     strategy: Annotated[
-        str, typer.Option(metavar="NAME", help="exact, optuna or random.")
+        str, typer.Option(metavar="NAME", help="exact, launches (of rules), optuna or random.")
     ] = DEFAULTS.strategy,
     search_gap: Annotated[
         float,
@@ -85,8 +94,9 @@ def tune(
     stops the search and keeps what was found; a second Ctrl-C aborts.
     """
     names = _plan_names(baselines, "--baselines")
+    budget_s = DEFAULTS.budget_s if budget is None else budget
     asked = TuneOptions(
-        db=db, budget_s=budget, strategy=strategy, search_gap=search_gap, runs=runs,
+        db=db, budget_s=budget_s, strategy=strategy, search_gap=search_gap, runs=runs,
         max_memory=max_memory, cache=cache, seed=seed, simplify=not no_simplify, math=math,
         options={} if sampler is None else {"sampler": sampler},
         baselines=baselines if baselines in (ALL, FAST) else names,
@@ -103,10 +113,23 @@ def tune(
             planned = plan_for(graph, replace(asked, name=name, device=kind.name, target=target))
             emit(form, planned.to_json(), _planned_lines(name, planned.to_json()))
             return
+        if runs is not None and budget is None:
+            advice = _advice(graph, kind, asked)
+            if not advice.seconds:
+                emit(form, {"advice": asdict(advice)}, [f"{name}: {advice}"])
+                return
+            asked = replace(asked, budget_s=advice.seconds, advice=advice)
         with shown_progress() as progress:
             result = search(graph, asked, name=name, device=kind.name, progress=progress, stop=stop)
     data = result.to_json()
     emit(form, data, tune_lines(name, data))
+
+
+def _advice(graph: Graph, kind: DeviceKind, asked: TuneOptions) -> Advice:
+    from autofuse.tuning.advice import advice_for
+
+    assert asked.runs is not None
+    return advice_for(normal_form(graph) if asked.simplify else graph, kind, asked.runs, asked.db)
 
 
 def _planned_lines(name: str, data: dict[str, Any]) -> Iterator[str]:

@@ -87,9 +87,9 @@ def letter(number: int) -> str:
     return (letter(more - 1) if more else "") + chr(65 + last)
 
 
-def legend(rows: Sequence[tuple[str, int, str]]) -> str:
-    """A sign, the number of a colour and a text per line; lines without a sign are dotted."""
-    top = TOP + PLOT + 56
+def legend(rows: Sequence[tuple[str, int, str]], top: float = TOP + PLOT + 56) -> str:
+    """A sign, the number of a colour and a text per line, the first one at `top`; lines without a
+    sign are dotted."""
     parts = []
     for i, (sign, colour, text) in enumerate(rows):
         at = top + ROW * i

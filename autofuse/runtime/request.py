@@ -31,6 +31,7 @@ class PlanRequest(NamedTuple):
     on_miss: str = DEFAULT
     budget_s: float = BUDGET_S
     math: str = DEFAULT_MATH
+    runs: float | None = None
 
 
 def check_on_miss(on_miss: str) -> None:

@@ -74,6 +74,7 @@ def compile(  # autofuse.compile is the public name
     on_miss: str = DEFAULT,
     budget_s: float = BUDGET_S,
     math: str = DEFAULT_MATH,
+    runs: float | None = None,
 ) -> CompiledPlan:
     """A callable for `graph`. Its plan is the first of these, which `.origin` says:
 
@@ -89,6 +90,8 @@ def compile(  # autofuse.compile is the public name
     another generator of code), or may not be the best any more (stale). `on_miss` says what happens
     where neither bundle nor database have a plan: "default" goes on down the list, "tune" tunes for
     `budget_s` seconds, also where the plan of the bundle is stale, and "error" is an AutofuseError.
+    With `runs`, how often the program is going to run, "default" tunes for as long as the study
+    advises, perhaps not at all, and a note says what was expected.
 
     `math` says what kernels may do with arithmetic. By default each operation is computed as it is
     written, to the tolerance that checks hold it to, and sums over an axis in any order. "relaxed"
@@ -100,7 +103,17 @@ def compile(  # autofuse.compile is the public name
     declared constant, by name: they are copied now, and calls take the other inputs only. Raises
     AutofuseError, also for a bundle that is damaged."""
     asked = PlanRequest(
-        device, target, db, plan, mode, constants, simplify, on_miss, budget_s, math
+        device,
+        target,
+        db,
+        plan,
+        mode,
+        constants,
+        simplify,
+        on_miss,
+        budget_s,
+        math,
+        runs,
     )
     check_on_miss(on_miss)
     missed: tuple[str, ...] = ()

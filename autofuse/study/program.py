@@ -20,7 +20,6 @@ from autofuse.graph.canonical import digest
 from autofuse.graph.types import Graph
 from autofuse.measure.timing.compare import Blocks, verdict
 from autofuse.plan.types import Candidate
-from autofuse.simplify import normal_form
 from autofuse.study.types import Crossing, Dial, ProgramStudy, RulePrice, SpeedupFactor
 from autofuse.tuning import tune
 from autofuse.tuning.cache_state import cache_state
@@ -29,6 +28,7 @@ from autofuse.tuning.in_turns import timed_in_turns
 from autofuse.tuning.plans import UNTUNED, baseline_candidate, known_peaks, untuned_candidate
 from autofuse.tuning.problem import default_candidate
 from autofuse.tuning.result import Progress, TuneResult
+from autofuse.tuning.serve.forms import known_forms
 from autofuse.tuning.together import Interleaving
 
 # The share of the budget that the search has; of the rest that other plans are made in; and of what
@@ -80,7 +80,7 @@ def study(
     found, better = _searched(graph, name, kind, db, SEARCH_SHARE * budget_s)
     # A machine that is new was calibrated first, outside of the budget.
     after, rest_s = time.monotonic(), (1 - SEARCH_SHARE) * budget_s
-    graph = normal_form(graph)
+    graph = known_forms(graph).graph
     plans = _planned(graph, kind, found.best, db, after + PLANNING_SHARE * rest_s)
     different = len({candidate.digest for candidate in plans.candidates.values()})
     say(f"timing {different} plans in turns")

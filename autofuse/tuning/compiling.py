@@ -17,6 +17,7 @@ from autofuse.records import CHECKED, Trust
 from autofuse.runtime.compiled import CompiledPlan, signature_of
 from autofuse.runtime.request import ERROR, TUNE, PlanRequest, check_on_miss
 from autofuse.simplify import Forms
+from autofuse.tuning.advice import Advice, advice_for
 from autofuse.tuning.evaluate import build
 from autofuse.tuning.plans import (
     BEST,
@@ -83,13 +84,16 @@ def _looked_up(
     why = (*missed, _why(graph, kind, db, passed))
     if asked.on_miss == ERROR:
         raise AutofuseError(f"no plan is known for this graph on this device: {'; '.join(why)}")
-    if asked.on_miss == TUNE:
+    advice = _advice(forms, kind, asked)
+    why = (*why, *(() if advice is None else (str(advice),)))
+    if asked.on_miss == TUNE or (advice is not None and advice.seconds):
         from autofuse.tuning.job.tuner import tune  # takes the strategies along
 
         target = "" if kind.backend.target is None else str(kind.backend.target)
         try:
             result = tune(
-                forms.written, device=kind.name, target=target, db=db, budget_s=asked.budget_s,
+                forms.written, device=kind.name, target=target, db=db,
+                budget_s=asked.budget_s if advice is None else advice.seconds, advice=advice,
                 simplify=graph != forms.written, math=asked.math,
             )  # fmt: skip
         except AutofuseError as error:  # no time, or no plan: what is not tuned serves all the same
@@ -113,6 +117,13 @@ def _looked_up(
     with faults.collecting() as told:
         untuned = kept_untuned(graph, kind, known_peaks(kind.backend.environment(), db))
     return untuned, untuned.origin, (*why, *told)
+
+
+def _advice(forms: Forms, kind: DeviceKind, asked: PlanRequest) -> Advice | None:
+    """How long to tune, where it was said how often the program runs."""
+    if asked.runs is None or asked.on_miss == TUNE or kind.hardware is None:
+        return None
+    return advice_for(forms.graph, kind, asked.runs, asked.db)
 
 
 def _known(

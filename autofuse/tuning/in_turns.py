@@ -34,17 +34,18 @@ class InTurns:
 
 def timed_in_turns(
     graph: Graph, kind: DeviceKind, plans: Mapping[str, Candidate], how: Interleaving,
-    building_s: float = math.inf,
+    building_s: float = math.inf, cache: str = "auto",
 ) -> InTurns:  # fmt: skip
-    """Plans built, checked and timed. After `building_s` seconds no other one is begun: the last
-    ones are then missing. Raises AutofuseError where not one could be timed."""
+    """Plans built, checked and timed in a cache state ("cold", "warm"; "auto" as a session would).
+    After `building_s` seconds no other one is begun: the last ones are then missing. Raises
+    AutofuseError where not one could be timed."""
     begun, built = time.monotonic(), dict[str, BuildResult]()
     for name, plan in plans.items():
         if built and time.monotonic() - begun > building_s:
             break
         built[name] = build(kind.backend, graph, plan)
     artifacts = {name: b.artifact for name, b in built.items() if b.artifact is not None}
-    sampling = Sampling(cache_state("auto", graph, kind))
+    sampling = Sampling(cache_state(cache, graph, kind))
     with Worker(Workload(graph), hardware=kind.timer) as worker:
         return _in_turns(built, time_together(worker, artifacts, sampling, how))
 

@@ -14,6 +14,7 @@ from autofuse.tuning.budget import check_seconds
 # What only asks for tuning is spared these imports.
 if TYPE_CHECKING:
     from autofuse.backends.registry import Build
+    from autofuse.tuning.advice import Advice
     from autofuse.tuning.result import Progress
 
 # States of the cache that plans can be timed in; "auto" is one of the others.
@@ -41,7 +42,8 @@ class TuneOptions:
     where the device's peaks are not known they are measured first. It is a cap: the end comes
     within a tenth of it and one call of the slowest plan."""
     strategy: str = "exact"
-    """Who searches: "exact" or a searcher. `tune` raises for an unknown one."""
+    """Who searches: "exact", "launches" (of the rules' partitions alone) or a searcher. `tune`
+    raises for an unknown one."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Of the strategy, by name. `tune` raises for one that it does not have."""
     search_gap: float = 0.0
@@ -50,6 +52,8 @@ class TuneOptions:
     runs: float | None = None
     """The strategy "exact" ends early once so many runs, above 0, could no longer gain what
     measuring would take; None where only the plan counts."""
+    advice: Advice | None = None
+    """What the budget was chosen by: the notes say what came of it."""
     max_memory: int | None = None
     """Bytes of intermediates alive at once, 0 or more: a plan over it is never the result, be it a
     baseline. None for no bound."""
@@ -100,6 +104,7 @@ class TuneKeywords(TypedDict, total=False):
     options: Mapping[str, str]
     search_gap: float
     runs: float | None
+    advice: Advice | None
     max_memory: int | None
     cache: str
     seed: int

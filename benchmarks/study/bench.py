@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,9 @@ from autofuse.limits import usable_cores
 from benchmarks.apart import answer_apart
 from benchmarks.kept import Row, calibrated_peaks, filled, kept_table
 from benchmarks.study.dials import place_of
-from benchmarks.study.programs import StudyProgram, study_programs
+from benchmarks.study.journeys import losses
+from benchmarks.study.programs import OURS, StudyProgram, study_programs
+from benchmarks.study.shares import BEST_RULES, shares
 from benchmarks.workloads import chosen
 
 # What rows of one table have in common.
@@ -59,6 +62,39 @@ def study_dials(
             return _dials_row(program, size, peaks, Path(folder))
 
     return _table(programs, size, note, {}, output, make, lambda row: say(_dialled(row)))
+
+
+def study_split(
+    programs: Sequence[str] = (), seconds: float = 15.0, size: str = "default", note: str = "",
+    output: Path | None = None, say: Say = lambda _: None,
+) -> dict[str, Any]:  # fmt: skip
+    """A row (`split.split_row`) for each program named, or for all, each tuned twice for so many
+    seconds, as `study_prices` has it. The machine is calibrated once, outside of any row."""
+    asked = {"part": "split", "size": size, "seconds": seconds, "peaks": dict(calibrated_peaks())}
+
+    def make(program: StudyProgram) -> Row:
+        return _apart(program, asked)
+
+    own = {"seconds": seconds}
+    return _table(programs, size, note, own, output, make, lambda row: say(_divided(row)))
+
+
+def study_travel(
+    programs: Sequence[str] = (), seconds: float = 15.0, note: str = "",
+    output: Path | None = None, say: Say = lambda _: None,
+) -> dict[str, Any]:  # fmt: skip
+    """A row (`travel.travel_row`) for each program of the zoo named, or for all that have sizes,
+    each size tuned for so many seconds, as `study_prices` has it."""
+    asked = {
+        "part": "travel", "size": "small", "seconds": seconds, "peaks": dict(calibrated_peaks())
+    }  # fmt: skip
+
+    def make(program: StudyProgram) -> Row:
+        return _apart(program, asked)
+
+    own = {"seconds": seconds}
+    those = programs or [name for name, each in study_programs().items() if each.package == OURS]
+    return _table(those, "five", note, own, output, make, lambda row: say(_moved(row)))
 
 
 def _dials_row(program: StudyProgram, size: str, peaks: Mapping[str, float], folder: Path) -> Row:
@@ -123,6 +159,27 @@ def _dialled(row: Mapping[str, Any]) -> str:
         for name, dial in row["dials"].items()
     )
     return f"{row['program']}: {'; '.join(told)}"
+
+
+def _divided(row: Mapping[str, Any]) -> str:
+    if "error" in row:
+        return f"{row['program']}: {row['error']}"
+    told = shares(dict(row), BEST_RULES, row["state"])
+    if told is None:
+        return f"{row['program']}: not all plans ran"
+    partition, launches = (math.exp(share) for share in told)
+    trials = ", ".join(f"{name} {each['trials']}" for name, each in row["sessions"].items())
+    return (
+        f"{row['program']}: over the best of ten rules {partition:.2f} x {launches:.2f}, "
+        f"trials {trials}"
+    )
+
+
+def _moved(row: Mapping[str, Any]) -> str:
+    if "error" in row:
+        return f"{row['program']}: {row['error']}"
+    told = (f"{one.what} by {one.factor:g}: {one.mean[0]:.2f}" for one in losses([dict(row)]))
+    return f"{row['program']}: {', '.join(told)}"
 
 
 def _pair(dial: Mapping[str, Any]) -> str:

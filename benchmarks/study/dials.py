@@ -111,7 +111,7 @@ def in_turns(made: Made, names: Sequence[str], folder: Path) -> dict[str, dict[s
             calls.pop(dial.name, None)
     for name, why in judged(made, calls)["wrong"].items():
         told[name]["wrong"] = why
-    for name, each in _samples(made, calls).items():
+    for name, each in samples_in_turns(made, calls).items():
         told[name] |= figures(each)
     return told
 
@@ -127,8 +127,8 @@ def place(at: Path) -> None:
     os.environ["AUTOFUSE_CACHE"] = str(at / "cache")
 
 
-def _samples(made: Made, calls: Mapping[str, Call]) -> dict[str, list[float]]:
-    """In turns; what takes longer than SLOW_S is called twice, alone."""
+def samples_in_turns(made: Made, calls: Mapping[str, Call]) -> dict[str, list[float]]:
+    """Microseconds of calls, in turns; what takes longer than SLOW_S is called twice, alone."""
     slow = {name: [1e6 * _seconds(call) for _ in range(2)] for name, call in calls.items()}
     slow = {name: each for name, each in slow.items() if min(each) > 1e6 * SLOW_S}
     quick = {name: call for name, call in calls.items() if name not in slow}

@@ -15,6 +15,8 @@ from benchmarks.kept import Row
 from benchmarks.run import sentence, write_json
 from benchmarks.study.dials import dials_of, first_call, in_turns
 from benchmarks.study.programs import study_programs
+from benchmarks.study.split import split_row
+from benchmarks.study.travel import travel_row
 from benchmarks.unseen.types import Made
 
 Asked = Mapping[str, Any]
@@ -36,9 +38,18 @@ def _turns(made: Made, asked: Asked) -> Row:
     return {"turns": in_turns(made, asked["dials"], Path(asked["folder"]))}
 
 
+def _split(made: Made, asked: Asked) -> Row:
+    return split_row(made, asked["seconds"], asked["peaks"])
+
+
+def _travel(made: Made, asked: Asked) -> Row:
+    return travel_row(asked["program"], asked["seconds"], asked["peaks"])
+
+
 # What can be asked of a program, by name.
 PARTS: Mapping[str, Callable[[Made, Asked], Row]] = {
-    "prices": _prices, "dials": _dials, "first": _first, "turns": _turns
+    "prices": _prices, "dials": _dials, "first": _first, "turns": _turns,
+    "split": _split, "travel": _travel,
 }  # fmt: skip
 
 

@@ -11,13 +11,16 @@ from autofuse.tuning.plans import BEST
 from benchmarks.kept import Row
 from benchmarks.study.cheapest import TOLD, cost_over, share_of, times_of
 from benchmarks.study.distance import ratios_of
-from benchmarks.study.summary import Price, prices
+from benchmarks.study.shares import splits
+from benchmarks.study.summary import Ratio, prices
 
 # Those that are drawn: as many as there are colours, the search first.
 SHOWN = (BEST, "xla-2026", "inductor", "tvm", "nvfuser", "unfused")
 FARTHEST, DEAREST = 16.0, 100.0
 # The room for the names of rules.
 _NAMES = 160.0
+# Between what is drawn in one row.
+_BESIDE = 8.0
 _SMALL = "af-muted af-small"
 
 
@@ -110,21 +113,44 @@ def _cumulative(ratios: Sequence[float]) -> Iterator[tuple[float, float]]:
 def price_picture(rows: Sequence[Row], planner: str) -> str:
     """Each rule that changes a plan: time with it over time without it, and its interval."""
     found = [price for price in prices(rows, planner) if price.changed]
-    ends = [end for price in found for end in (price.low, price.high)]
-    x = Scale(min([0.9, *ends]), max([1.1, *ends]), _NAMES, WIDTH - 2 * RIGHT, True)
-    bottom = TOP + ROW * len(found)
+    told = {price.rule: [(price.ratio, price.low, price.high)] for price in found}
+    title = f"{planner}: time with a rule over without it"
+    return _intervals(f"Prices of the rules of {planner}", title, told, 0.9, 1.1, ())
+
+
+def split_picture(rows: Sequence[Row], state: str) -> str:
+    """What partition and launches give of each rule set's distance from the searched plan."""
+    told = {each.planner: [each.partition, each.launches] for each in splits(rows, state)}
+    title = f"times as fast, caches {state}"
+    parts = ("the partition", "the launches")
+    return _intervals("Whose speed-up it is", title, told, 1.0, 1.5, parts)
+
+
+def _intervals(
+    name: str, title: str, told: Mapping[str, Sequence[Ratio]], least: float, most: float,
+    series: Sequence[str],
+) -> str:  # fmt: skip
+    """Ratios and their intervals in a row for each name, those of a row by `series`."""
+    ends = [end for ratios in told.values() for _, *both in ratios for end in both]
+    x = Scale(min([least, *ends]), max([most, *ends]), _NAMES, WIDTH - 2 * RIGHT, True)
+    bottom = TOP + ROW * len(told)
     parts = [path([(x(1.0), TOP), (x(1.0), bottom)], class_="af-rule")]
-    parts += [_price(price, x, TOP + ROW * (k + 0.5)) for k, price in enumerate(found)]
+    for k, (each, ratios) in enumerate(told.items()):
+        middle = TOP + ROW * (k + 0.5)
+        parts.append(label(_NAMES - 10, middle + 4, each, text_anchor="end"))
+        first = middle - _BESIDE * (len(ratios) - 1) / 2
+        parts += [_interval(one, x, first + _BESIDE * n, n) for n, one in enumerate(ratios)]
     parts += [
         label(x(value), bottom + 16, f"{value:.2f}", class_=_SMALL, text_anchor="middle")
-        for value in (x.low, 1.0, x.high)
+        for value in sorted({x.low, 1.0, x.high})
     ]  # fmt: skip
-    title = f"{planner}: time with a rule over without it"
     parts.append(label(4.0, 15.0, title, class_="af-muted"))
-    return drawing(WIDTH, bottom + 26, f"Prices of the rules of {planner}", title, *parts)
+    parts.append(legend([("●", n, each) for n, each in enumerate(series)], bottom + 44))
+    high = bottom + 26 + (ROW * (len(series) + 0.5) if series else 0.0)
+    return drawing(WIDTH, high, name, title, *parts)
 
 
-def _price(price: Price, x: Scale, y: float) -> str:
-    name = label(_NAMES - 10, y + 4, price.rule, text_anchor="end")
-    line = path([(x(price.low), y), (x(price.high), y)], class_="af-line af-l0")
-    return name + line + tag("circle", cx=x(price.ratio), cy=y, r=4.0, class_="af-f0")
+def _interval(ratio: Ratio, x: Scale, y: float, series: int) -> str:
+    middle, low, high = ratio
+    line = path([(x(low), y), (x(high), y)], class_=f"af-line af-l{series}")
+    return line + tag("circle", cx=x(middle), cy=y, r=4.0, class_=f"af-f{series}")

@@ -31,6 +31,7 @@ from autofuse.tuning.api import compare
 from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.plans import BEST
 from autofuse.tuning.result import Progress, TuneResult
+from autofuse.tuning.serve.forms import known_forms
 from benchmarks.run import sentence
 from benchmarks.unseen.making import constant_names
 from benchmarks.unseen.types import Made
@@ -149,7 +150,7 @@ def _is_settled(told: Mapping[str, Any]) -> bool:
 def _loose(graph: Graph, found: TuneResult, db: str) -> dict[str, Any] | None:
     """The kernel of the best plan that was measured furthest above its bound: its ops, its time and
     bound in microseconds. None where no kernel of it was measured alone."""
-    form = normal_form(graph)
+    form = known_forms(graph).graph
     groups = {group_digest(form, g.nodes, g.outputs): g for g in found.best.plan.groups}
     kind = timed_device("cpu")
     with Store.open(db) as store:

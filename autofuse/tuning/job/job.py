@@ -18,12 +18,10 @@ from autofuse.devices import DeviceKind
 from autofuse.graph.canonical import group_digest
 from autofuse.measure.timing.racing import RACE, Race
 from autofuse.measure.worker.protocol import Reply
-from autofuse.ops.types import AutofuseError
 from autofuse.plan.types import (
     Candidate,
     FusionGroup,
     FusionPlan,
-    LaunchConfig,
     candidate_from_json,
 )
 from autofuse.records import (
@@ -42,10 +40,11 @@ from autofuse.tuning.evaluate import Evaluator
 from autofuse.tuning.job.calibrating import Peaks, calibrated
 from autofuse.tuning.job.heartbeat import Heartbeat
 from autofuse.tuning.job.sharing import Turns
+from autofuse.tuning.known_kernels import launch_now
 from autofuse.tuning.options import TuneOptions
 from autofuse.tuning.result import Progress
 from autofuse.tuning.search.default_launches import RecalledLaunches
-from autofuse.tuning.search.launches import launch_of, launch_text
+from autofuse.tuning.search.launches import launch_text
 from tuning_db import Lease, Store
 from tuning_db.kernels import best_first
 from tuning_db.rows import fingerprint
@@ -210,10 +209,8 @@ class Job:
         group = groups.get(record.group)
         if group is None or record.cache != self.cache:
             return
-        launch = launch_of(record.launch)
-        if group.body is not None and not launch.inner:  # as they were stored before
-            launch = replace(launch, inner=self.space.default(self.graph, group).inner)
-        if self.backend.allows(launch) and record.code == self._kernel_code(group, launch):
+        launch = launch_now(self.backend, self.graph, group, record, self.space)
+        if launch is not None:
             us, dropped = None, False
             if (timing := record.timing) is not None:  # only what passed is timed
                 self.evaluator.verified.add(record.code)
@@ -242,13 +239,6 @@ class Job:
     def _is_current(self, record: Measurement, candidate: Candidate) -> bool:
         """Whether a record is of the code that the candidate would be compiled to now."""
         return record.code == self.evaluator.code(candidate)
-
-    def _kernel_code(self, group: FusionGroup, launch: LaunchConfig) -> str | None:
-        """The code that a kernel would be compiled to now; None where it can be no kernel now."""
-        try:
-            return self.backend.group_code(self.graph, group, launch)
-        except AutofuseError:
-            return None
 
     def record_fits(self, record: Measurement) -> bool:
         """Whether a measured plan fits the memory."""

@@ -21,7 +21,7 @@ from autofuse.measure.worker.session import LateReferenceError, Worker
 from autofuse.measure.workload import Workload
 from autofuse.ops.types import AutofuseError
 from autofuse.patience import within
-from autofuse.plan.types import candidate_from_json
+from autofuse.plan.types import Candidate, candidate_from_json
 from autofuse.records import CHECKED, Blame, FailureKind, Measurement, SessionResult, Trust
 from autofuse.simplify import Forms
 from autofuse.tuning.bench import Findings, Standing, Strategy
@@ -144,7 +144,7 @@ def _run(job: Job, search: Strategy, rules: RulesAsked, forms: Forms) -> TuneRes
     job.recall()
     try:
         planned = RulePlans(job, rules.names)
-        _measure_untuned(job, planned)
+        untuned = _measure_untuned(job, planned)
         ruled = measure_rules(job, rules, planned)
         _offer_untuned(job)
     except LateReferenceError as late:
@@ -171,9 +171,18 @@ def _run(job: Job, search: Strategy, rules: RulesAsked, forms: Forms) -> TuneRes
     if _is_verified(job, final.record):
         best = candidate_from_json(final.record.candidate, final.record.origin)
         keep_trust(job.kind, forms, best, Trust(CHECKED, "by tuning"))
+    notes = (*notes, *_came(job, untuned, final))
     found = (*job.peaks.notes, *ruled.notes, *findings.notes, *notes, *held_notes(job.modes))
     said = (*forms.notes, *found, *filter(None, (blind,)))
     return _result(job, session, findings.counts, ruled, final, said)
+
+
+def _came(job: Job, untuned: Candidate | None, final: Final) -> tuple[str, ...]:
+    """What came of the advice that the budget follows, where the untuned plan was timed."""
+    advice, record = job.options.advice, None if untuned is None else job.known(untuned)
+    if advice is None or record is None or record.timing is None:
+        return ()
+    return (advice.came(record.timing.median_us / final.best_us),)
 
 
 def _searched(job: Job, search: Strategy) -> Findings:
@@ -227,20 +236,21 @@ def _bound_us(job: Job) -> float | None:
     return None if peaks is None else graph_bound_us(job.graph, peaks)
 
 
-def _measure_untuned(job: Job, planned: RulePlans) -> None:
-    """What was served before there was anything to know, so that tuning never makes it slower. It
-    comes first, be it a rule's plan: others that take long would leave nothing for it. It gets
-    some seconds even where the reference took all of the budget, as the first baseline does: that
-    one would be served alone. While it is compiled the rules plan."""
+def _measure_untuned(job: Job, planned: RulePlans) -> Candidate | None:
+    """What was served before there was anything to know, so that tuning never makes it slower;
+    None where there was no time to plan it. It comes first, be it a rule's plan: others that take
+    long would leave nothing for it. It gets some seconds even where the reference took all of the
+    budget, as the first baseline does: that one would be served alone. While it is compiled the
+    rules plan."""
     if job.is_over():
-        return
+        return None
     planned_s = max(UNTUNED_SHARE * job.budget.left_s, MOMENT_S)
     found = within(
         job.budget.impatience(job.budget.elapsed_s + planned_s),
         lambda: kept_untuned(job.graph, job.kind, job.peaks.before, job.space),
     )
     if found is None or not job.fits(found.plan):
-        return
+        return None
     job.at_hand.append(found)
     if not job.is_over() and job.known(found) is None:
         job.evaluator.ahead([found])
@@ -249,6 +259,7 @@ def _measure_untuned(job: Job, planned: RulePlans) -> None:
         job.evaluator.start(found)
         room_s = max(job.budget.room_s, LEAST_LIMIT_S)  # the reference has taken its time
         job.measure_now(found, "search", job.budget.elapsed_s + room_s)
+    return found
 
 
 def _offer_untuned(job: Job) -> None:

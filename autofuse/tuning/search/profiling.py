@@ -47,10 +47,12 @@ class Kernels:
         bounds: Mapping[str, float],
         space: LaunchSpace | None = None,
         should_stop: Callable[[], bool] = lambda: False,
+        origin: str = "exact",
     ) -> None:
         """`places`: the key of every candidate group; `bounds`: least microseconds by key; `space`:
         launch configurations, the bench's own by default. What was not recalled when `should_stop`
-        says so is measured again."""
+        says so is measured again. `origin` is that of the candidates made here."""
+        self.origin = origin
         self.bench, self.graph, self.places = bench, bench.graph, places
         self.bounds, self.samples = bounds, {key: group for group, key in places.items()}
         self.space = space or bench.space
@@ -135,12 +137,12 @@ class Kernels:
 
     def candidate(self, found: FusionPlan, trial: Mapping[str, LaunchConfig]) -> Candidate:
         """A plan with the best known configuration of every kernel, or the one on trial."""
-        base = default_candidate(self.graph, found, self.space, "exact")
+        base = default_candidate(self.graph, found, self.space, self.origin)
         launches = [
             trial.get(key) or self._best_launch(key, default)
             for key, default in zip(self.keys(base.plan), base.launches, strict=True)
         ]
-        return Candidate(base.plan, tuple(launches), "exact")
+        return Candidate(base.plan, tuple(launches), self.origin)
 
     def _best_launch(self, key: str, default: LaunchConfig) -> LaunchConfig:
         """The best known one; of a product in a new kernel what is best for the same product in

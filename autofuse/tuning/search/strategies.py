@@ -15,14 +15,25 @@ from autofuse.tuning.bench import Bench, Findings, Standing, Strategy
 from autofuse.tuning.options import TuneOptions
 from autofuse.tuning.problem import FusionProblem
 from autofuse.tuning.search.exact import ExactSearch, Goal
+from autofuse.tuning.search.rule_launches import LAUNCHES, rule_launches
 
 
 def exact(asked: TuneOptions) -> Strategy:
     """Plan kernels exactly, measuring lazily."""
-    if asked.options:
-        raise AutofuseError(f"strategy 'exact' has no option '{next(iter(asked.options))}'")
+    _without_options(asked)
     goal = Goal(asked.search_gap, asked.runs)
     return lambda bench: ExactSearch(bench, goal).run()
+
+
+def launches(asked: TuneOptions) -> Strategy:
+    """Tune the launch configurations of the rules' plans."""
+    _without_options(asked)
+    return rule_launches
+
+
+def _without_options(asked: TuneOptions) -> None:
+    for option in asked.options:
+        raise AutofuseError(f"strategy '{asked.strategy}' has no option '{option}'")
 
 
 def sampling(asked: TuneOptions) -> Strategy:
@@ -55,7 +66,7 @@ def sampling(asked: TuneOptions) -> Strategy:
     return search
 
 
-PLANNERS: dict[str, Callable[[TuneOptions], Strategy]] = {"exact": exact}
+PLANNERS: dict[str, Callable[[TuneOptions], Strategy]] = {"exact": exact, LAUNCHES: launches}
 
 
 def strategy_of(asked: TuneOptions) -> Strategy:
