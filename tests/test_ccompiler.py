@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from autofuse.backends import ccompiler, toolchain
+from autofuse.backends import aligned, ccompiler, toolchain
 from autofuse.backends.base import CompileError, CompilerMissing, LaunchError, Program, Source
 from autofuse.backends.cache import BuildCache, CacheError, private_directory
 from autofuse.backends.ccompiler import BuildStep, compile_objects, compile_program
@@ -215,7 +215,10 @@ def test_arguments_are_checked_and_made_contiguous(cache: BuildCache) -> None:
             library.run((x, y), (np.empty(2 * N, np.float32)[::2],))
 
 
-def test_results_are_recycled_only_when_let_go(cache: BuildCache) -> None:
+def test_results_are_recycled_only_when_let_go(
+    cache: BuildCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aligned, "POOLED_BYTES", 0)
     x, y = vectors()
     with load(compile_program(adder(), cache).artifact) as library:
         (first,) = library.run((x, y))

@@ -81,7 +81,7 @@ MAY_IMPORT = {
     },
     "peers": TO_PEERS,
     "casestudy": TO_PEERS | {"peers"},
-    "study": TO_TUNING | {"tuning", "units"},
+    "study": TO_TUNING | {"tuning", "units", "report"},
     "commands": TO_COMMANDS,
     "cli": TO_COMMANDS | {"commands"},
     "torch": {"interop"},

@@ -31,6 +31,7 @@ from benchmarks.study.cheapest import (
     times_of,
 )
 from benchmarks.study.distance import distances, distances_text
+from benchmarks.study.journeys import losses_text
 from benchmarks.study.one import answer
 from benchmarks.study.page import page
 from benchmarks.study.pictures import (
@@ -41,6 +42,7 @@ from benchmarks.study.pictures import (
     price_picture,
     runs_picture,
     split_picture,
+    travel_picture,
 )
 from benchmarks.study.programs import study_programs
 from benchmarks.study.shares import shares_text
@@ -191,6 +193,7 @@ SECTIONS = {
     "dials": (ROOT / "docs/results/study/dials.json", cheapest_text),
     "prices": (ROOT / "docs/results/study/prices.json", page),
     "split": (ROOT / "docs/results/study/shares.json", shares_text),
+    "travels": (ROOT / "docs/results/study/travels.json", losses_text),
     "distances": (ROOT / "docs/results/unseen-cpu.json", distances_text),
 }
 
@@ -238,6 +241,7 @@ def pictures() -> dict[str, Callable[[], str]]:
         "distances": lambda: distance_picture(rows("distances")),
         "runs": lambda: runs_picture(rows("dials")),
         "costs": lambda: costs_picture(rows("dials")),
+        "travels": lambda: travel_picture(rows("travels")),
         "split": lambda: split_picture(rows("split"), "cold"),
         **each,
     }

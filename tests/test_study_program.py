@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from autofuse.records import Failure, FailureKind
 from autofuse.simplify import forms_of, normal_form
 from autofuse.study import ProgramStudy, program, study
 from autofuse.study.page import heading, markdown, sections, sentences
+from autofuse.study.page_html import html
 from autofuse.study.program import NEEDED, NO_TIME, SEARCHED, variants
 from autofuse.study.types import Crossing, Dial, RulePrice, SpeedupFactor
 from autofuse.tuning import in_turns
@@ -110,6 +112,15 @@ def test_the_page_tells_ties_from_costs_and_what_never_pays() -> None:
     assert "* left out: xla-2022 (it was long)" in page
     assert "rules of inductor without which the plan is the same: 3" in page
     assert heading(made().to_json()).endswith("caches warm, 9 s of 10 s")
+
+
+def test_the_page_in_html_has_the_tables_and_escapes_names() -> None:
+    hostile = replace(made(), name="<script>alert(1)</script>")
+    page = html(hostile.to_json())
+    assert "<script>alert(1)" not in page and "&lt;script&gt;alert(1)" in page
+    assert "What seconds buy" in page and "1.90 to 2.10" in page and "left out: xla-2022" in page
+    assert page.count("<svg") == 1 and "untuned: 500 ms, 20 µs" in page
+    assert page == html(hostile.to_json())
 
 
 def test_what_time_does_not_allow_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from autofuse.zoo import ZOO
 from benchmarks.kept import Row
 from benchmarks.study import travel
 from benchmarks.study.journeys import losses, losses_text
+from benchmarks.study.pictures import travel_picture
 from benchmarks.study.travel import PARTITION, WHOLE, sized, travel_row
 
 
@@ -41,6 +42,18 @@ def test_losses_are_over_the_plan_tuned_at_the_size() -> None:
     text = losses_text(data)
     assert "| the plan with its launches | 4 | 2 | 1 | 2.00 (2.00 to 2.00) | one 2.00 |" in text
     assert "Left out: `bad`, no sizes." in text
+
+
+def test_the_picture_has_a_curve_for_each() -> None:
+    rows = [made("one", {
+        str(size): {"own": 10.0, "untuned": 20.0,
+                    **{what: {str(o): 11.0 for o in (4, 16, 64) if o != size}
+                       for what in (WHOLE, PARTITION)}}
+        for size in (4, 16, 64)
+    })]  # fmt: skip
+    drawn = travel_picture(rows)
+    assert all(f"af-line af-l{series}" in drawn for series in range(3))
+    assert "the plan with its launches" in drawn and "nothing" in drawn
 
 
 def test_sizes_are_of_one_family() -> None:

@@ -6,7 +6,7 @@ import _ctypes
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autofuse.backends.aligned import OutputPool, aligned_bytes, copied_to
+from autofuse.backends.aligned import OutputPool, address_of, aligned_bytes, copied_to
 from autofuse.backends.base import AMX_USED, ArrayType, Artifact, BoundEntry, LaunchError
 from autofuse.backends.cpu.pool import pool_pointer
 from autofuse.backends.cpu.tables import library_tables
@@ -103,11 +103,14 @@ class LoadedLibrary:
         self._standing: Any = None
         self.constants = tuple(self._copied(c.array(), c.type) for c in artifact.constants)
         self.workspace = memory(artifact.workspace)
+        self._work = address_of(self.workspace)
         self._calls = _prepared(artifact)
         dnnl = 0 if self._calls is None else self._calls.address
         # Positions and types of the inputs of a call.
         self._places = artifact.binding.free(range(len(artifact.inputs)))
         self._types = artifact.binding.free(artifact.inputs)
+        self._wanted = [(t.shape, t.dtype.numpy) for t in self._types]
+        self._first_output = len(artifact.inputs) + len(artifact.constants)
         *blas, transforms, solvers = library_tables() if artifact.blas else (0,) * 5
         pool = pool_pointer(artifact.pool)
         self._blas = (ctypes.c_void_p * 7)(*blas, pool, dnnl, transforms, solvers)
@@ -207,19 +210,20 @@ class LoadedLibrary:
         """Addresses as the entries want them; nothing reads an input that is None."""
         missing = (None,) * (len(self.artifact.outputs) - len(outputs))
         arrays = (*inputs, *self.constants, *outputs, *missing, held)
-        return (ctypes.c_void_p * len(arrays))(*(a if a is None else a.ctypes.data for a in arrays))
+        return (ctypes.c_void_p * len(arrays))(
+            *(None if a is None else address_of(a) for a in arrays)
+        )
 
-    def _call_table(
-        self, inputs: Sequence[np.ndarray | None], outputs: Sequence[np.ndarray]
-    ) -> Any:
-        """As `_table`, of one call: `inputs` are those that are no constants."""
+    def _call_table(self, inputs: Iterable[int | None], outputs: Iterable[int]) -> Any:
+        """As `_table`, of one call, from the addresses of inputs that are no constants and of
+        outputs."""
         if self._standing is None:
             self._standing = self._standing_table()
         table = type(self._standing).from_buffer_copy(self._standing)
-        for place, given in zip(self._places, inputs, strict=True):
-            table[place] = None if given is None else given.ctypes.data
-        for place, array in enumerate(outputs, len(self.artifact.inputs) + len(self.constants)):
-            table[place] = array.ctypes.data
+        for place, address in zip(self._places, inputs, strict=True):
+            table[place] = address
+        for place, address in enumerate(outputs, self._first_output):
+            table[place] = address
         return table
 
     def _standing_table(self) -> Any:
@@ -244,10 +248,12 @@ class LoadedLibrary:
         """
         ready = self._check_inputs(_shared("input", inputs))
         if outputs is None:
-            results = tuple(pool.take() for pool in self._pools)
+            taken = [pool.take() for pool in self._pools]
+            results, places = tuple(array for array, _ in taken), [place for _, place in taken]
         else:
             results = self._check_outputs(_shared("output", outputs), ready)
-        code = self.bind(ready, results)()
+            places = list(map(address_of, results))
+        code = self._call(self._call_table(map(address_of, ready), places))
         if code != 0:
             raise LaunchError(f"the program failed with code {code}")
         return results
@@ -259,25 +265,28 @@ class LoadedLibrary:
 
         The arrays must be contiguous and of the program's types; they are kept alive.
         """
+        table = self._call_table(map(address_of, inputs), map(address_of, outputs))
         arrays = (*inputs, *self.kept, *outputs)
-        table = self._call_table(inputs, outputs)
-        entry, workspace, blas, lock = self._entry, self._work, self._blas, self._lock
 
         def call(_keep: Arrays = arrays) -> int:
-            with lock:
-                if self._handle is None:
-                    raise LaunchError("the program has been unloaded")
-                code: int = entry(table, workspace, blas)
-                return code
+            return self._call(table)
 
         return call
+
+    def _call(self, table: Any) -> int:
+        with self._lock:
+            if self._handle is None:
+                raise LaunchError("the program has been unloaded")
+            code: int = self._entry(table, self._work, self._blas)
+            return code
 
     def frame(self) -> CallFrame:
         """For callers who fill in addresses."""
         table = self._call_table((None,) * len(self._places), ())
         entry = ctypes.cast(self._entry, ctypes.c_void_p).value or 0
-        first = len(self.artifact.inputs) + len(self.constants)
-        return CallFrame(entry, self._work, self._blas, table, self._places, first, self._lock)
+        return CallFrame(
+            entry, self._work, self._blas, table, self._places, self._first_output, self._lock
+        )
 
     def bound_entry(self, stream: Callable[[], int]) -> BoundEntry:
         """See `Runnable`; a call is over when it returns."""
@@ -292,7 +301,7 @@ class LoadedLibrary:
         """Like `bind`, for the profiled entry: each call returns the microseconds spent in each
         of `groups` groups. Raises LaunchError if the program has none or reports failure."""
         arrays = (*inputs, *self.kept, *outputs)
-        table = self._call_table(inputs, outputs)
+        table = self._call_table(map(address_of, inputs), map(address_of, outputs))
         # The entry that also says how long each group took (see `entry.py`).
         name = f"{self.artifact.entry}_profile"
         if self._handle is None or not hasattr(self._handle, name):
@@ -310,14 +319,12 @@ class LoadedLibrary:
 
         return call
 
-    @property
-    def _work(self) -> int:
-        return int(self.workspace.ctypes.data)
-
     def _check_inputs(self, inputs: Sequence[np.ndarray]) -> Arrays:
-        check_types("input", inputs, self._types)
-        pairs = zip(inputs, self._types, strict=True)
-        return tuple(np.ascontiguousarray(a).reshape(t.shape) for a, t in pairs)
+        given = [(a.shape, a.dtype) for a in inputs if isinstance(a, np.ndarray)]
+        if given != self._wanted:
+            check_types("input", inputs, self._types)
+        # (What is not contiguous has an axis, so the copy has its shape.)
+        return tuple(a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in inputs)
 
     def _check_outputs(self, outputs: Sequence[np.ndarray], inputs: Arrays) -> Arrays:
         check_types("output", outputs, self.artifact.outputs)

@@ -34,6 +34,9 @@ def study(
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the page of the study.")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the page of the study as HTML.")
+    ] = None,
     form: FormatOption = Format.table,
 ) -> None:
     """Tell what search, rules and launches are worth on one graph.
@@ -41,17 +44,19 @@ def study(
     A search comes first. Its plan, the plans of all rules, and planners without one of their rules
     are then timed in turns. What the search finds is kept, as by tune.
     """
-    if markdown is not None:
-        output_path(markdown)
+    for path in (markdown, html):
+        if path is not None:
+            output_path(path)
     name, graph = load_workload(source, dim)
+    from autofuse.study import page, page_html
     from autofuse.study import study as study_of
-    from autofuse.study.page import markdown as page
 
     found = study_of(graph, name=name, device=device, db=db, budget_s=budget, say=note)
     data = found.to_json()
-    if markdown is not None:
-        write_text(markdown, page(data))
-        note(f"written to {markdown}")
+    for path, written in ((markdown, page.markdown), (html, page_html.html)):
+        if path is not None:
+            write_text(path, written(data))
+            note(f"written to {path}")
     emit(form, data, _lines(data))
 
 

@@ -110,7 +110,7 @@ def _timed(report: WorkloadReport) -> Iterator[tuple[str, Timing, int, int]]:
 
 def compile_scatter(report: WorkloadReport) -> str:
     """Every measured candidate at its own compile time, with the Pareto front."""
-    return _scatter(
+    return scatter(
         report.points,
         f"Compile time against run time of the candidates of {report.name}",
         "compile time of the candidate alone",
@@ -119,7 +119,7 @@ def compile_scatter(report: WorkloadReport) -> str:
 
 def tradeoff(report: WorkloadReport) -> str:
     """What could be had after how many seconds of compiling and searching, with the front."""
-    return _scatter(
+    return scatter(
         report.offers,
         f"Seconds of compiling and searching against run time of {report.name}",
         "seconds of compiling and searching",
@@ -191,7 +191,8 @@ def _session_line(
     return tag("g", *parts)
 
 
-def _scatter(points: Sequence[Point], title: str, below: str) -> str:
+def scatter(points: Sequence[Point], title: str, below: str) -> str:
+    """Points by seconds and run time, with their Pareto front."""
     good = [p for p in points if _is_finite(p.seconds, p.run_us)]
     if not good:
         return ""

@@ -1,5 +1,5 @@
-"""The report as one self-contained HTML file: its script and style are in it, and no network is
-needed. Without scripting everything is there but sorting, filtering and tooltips."""
+"""Pages as one self-contained HTML file: script and style are in it, and no network is needed.
+Without scripting everything is there but sorting, filtering and tooltips."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def render_html(
         _Section(f"workload-{i}", report, headline(report), topics(report))
         for i, report in enumerate(reports, 1)
     ]
-    script, style = _static("report.js"), _static("report.css") + svg.STYLE
-    return _template().render(
+    return rendered(
+        "report.html.j2",
         title=title,
         generated=generated,
         sections=sections,
@@ -63,6 +63,14 @@ def render_html(
         advice=overview.what_to_use(reports),
         failures=overview.all_failures(reports),
         together=_all_together(reports),
+    )
+
+
+def rendered(template: str, **values: object) -> str:
+    """A page of ours: what all have in common, their script and style, is added."""
+    script, style = _static("report.js"), _static("report.css") + svg.STYLE
+    return _template(template).render(
+        **values,
         script=Markup(script),
         script_hash=b64encode(sha256(script.encode()).digest()).decode(),
         style=Markup(style),
@@ -105,7 +113,7 @@ def _static(name: str) -> str:
 
 
 @cache
-def _template() -> Template:
+def _template(name: str) -> Template:
     environment = Environment(
         loader=PackageLoader("autofuse.report"),
         autoescape=True,
@@ -115,4 +123,4 @@ def _template() -> Template:
         finalize=_shown,
     )
     environment.filters |= {"sort_key": _sort_key, "picture": _picture}
-    return environment.get_template("report.html.j2")
+    return environment.get_template(name)

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.kept import Row
 from benchmarks.study.dials import OURS
-from benchmarks.study.summary import drawn_interval, geometric_mean
+from benchmarks.study.summary import drawn_interval, geometric_mean, interval_text
 
 # Numbers of runs that are told, and those between which a crossing is looked for.
 TOLD = tuple(10**k for k in range(10))
@@ -223,9 +223,9 @@ def _dial_table(times: Times) -> Iterator[str]:
     for name in [*_ordered(ours), *sorted(names - ours)]:
         there = [(dial, dials) for dials in times.values() for dial in dials if dial.dial == name]
         over = np.log([dial.us / min(each.us for each in dials) for dial, dials in there])
-        mean, low, high = geometric_mean(over)
+        mean = interval_text(geometric_mean(over))
         first = median(dial.first_s for dial, _ in there)
-        yield f"| {name} | {len(there)} | {first:.2f} | {mean:.2f} ({low:.2f} to {high:.2f}) |"
+        yield f"| {name} | {len(there)} | {first:.2f} | {mean} |"
 
 
 def _beyond(times: Times) -> Iterator[str]:

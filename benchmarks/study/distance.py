@@ -15,7 +15,7 @@ import numpy as np
 from autofuse.baselines import BASELINES
 from autofuse.tuning.plans import BEST
 from benchmarks.kept import Row
-from benchmarks.study.summary import geometric_mean
+from benchmarks.study.summary import geometric_mean, interval_text
 
 NEAR, FAR = 1.05, 2.0
 HEAD = "| planner | programs | within 5 % | twice as slow or worse | mean | the farthest |"
@@ -76,5 +76,5 @@ def _lines(data: Mapping[str, Any]) -> Iterator[str]:
         ratio, program = one.farthest
         yield (
             f"| {name} | {one.programs} | {one.near} | {one.far} "
-            f"| {one.mean:.2f} ({one.low:.2f} to {one.high:.2f}) | {program} {ratio:.1f} |"
+            f"| {interval_text((one.mean, one.low, one.high))} | {program} {ratio:.1f} |"
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from autofuse.tuning.plans import UNTUNED
 from benchmarks.kept import Row
-from benchmarks.study.summary import Ratio, geometric_mean
+from benchmarks.study.summary import Ratio, geometric_mean, interval_text
 from benchmarks.study.travel import PARTITION, WHOLE
 
 WHAT = {WHOLE: "the plan with its launches", PARTITION: "its partition", UNTUNED: "nothing"}
@@ -88,8 +88,7 @@ def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     yield from ("", HEAD, "|---" * 6 + "|")
     for one in losses(rows):
         far = "any" if one.what == UNTUNED else f"{one.factor:g}"
-        mean, low, high = one.mean
         yield (
             f"| {WHAT[one.what]} | {far} | {one.pairs} | {one.none} "
-            f"| {mean:.2f} ({low:.2f} to {high:.2f}) | {one.worst[1]} {one.worst[0]:.2f} |"
+            f"| {interval_text(one.mean)} | {one.worst[1]} {one.worst[0]:.2f} |"
         )

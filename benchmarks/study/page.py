@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.kept import Row
-from benchmarks.study.summary import Price, all_rules, alone, prices
+from benchmarks.study.summary import Price, all_rules, alone, interval_text, prices
 
 HEAD = (
     "| rule | programs changed | slower with it | faster with it | ratio, all programs "
@@ -68,7 +68,7 @@ def _table(found: Sequence[Price]) -> Iterator[str]:
 
 
 def _interval(price: Price) -> str:
-    return f"{price.ratio:.3f} ({price.low:.3f} to {price.high:.3f})"
+    return interval_text((price.ratio, price.low, price.high), digits=3)
 
 
 def _program(found: tuple[float, str]) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from autofuse.report.frame import LEFT, PLOT, RIGHT, ROW, TOP, WIDTH, frame, height, legend
 from autofuse.report.svg import Scale, drawing, label, path, steps, tag
-from autofuse.tuning.plans import BEST
+from autofuse.tuning.plans import BEST, UNTUNED
 from benchmarks.kept import Row
 from benchmarks.study.cheapest import TOLD, cost_over, share_of, times_of
 from benchmarks.study.distance import ratios_of
+from benchmarks.study.journeys import WHAT, losses
 from benchmarks.study.shares import splits
 from benchmarks.study.summary import Ratio, prices
+from benchmarks.study.travel import PARTITION, WHOLE
 
 # Those that are drawn: as many as there are colours, the search first.
 SHOWN = (BEST, "xla-2026", "inductor", "tvm", "nvfuser", "unfused")
@@ -74,18 +77,51 @@ def costs_picture(rows: Sequence[Row]) -> str:
     return _by_runs("What one dial for all costs", title, y, "{:g}".format, found)
 
 
-# Mean and interval for each number of runs.
-Means = Sequence[tuple[float, float, float]]
+def travel_picture(rows: Sequence[Row]) -> str:
+    """What plans lose at another size than the one that they were tuned at, by how far it is."""
+    told = losses(rows)
+    factors = sorted({one.factor for one in told if one.what != UNTUNED})
+    (still,) = (one.mean for one in told if one.what == UNTUNED)
+    found = {
+        WHAT[what]: [one.mean for one in told if one.what == what] for what in (WHOLE, PARTITION)
+    } | {WHAT[UNTUNED]: [still] * len(factors)}
+    ends = [high for each in found.values() for _, _, high in each]
+    y = Scale(0.9, max([2.0, *ends]), TOP + PLOT, TOP, True)
+    title = "time over the size's own plan's, mean"
+    picture = Curves("What is lost when plans travel", title, "times as large or small", factors)
+    return _curves(picture, y, "{:g}".format, "{:g}".format, found)
+
+
+# Mean and interval for each place along a curve.
+Means = Sequence[Ratio]
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """A picture of curves over the same places: its name, what is read upwards, what along."""
+
+    name: str
+    title: str
+    below: str
+    places: Sequence[float]
 
 
 def _by_runs(
     name: str, title: str, y: Scale, text: Callable[[float], str], found: Mapping[str, Means]
 ) -> str:
-    x = Scale(1.0, float(TOLD[-1]), LEFT, WIDTH - RIGHT, True)
-    parts = [frame(x, y, "runs", title, _power, text)]
+    return _curves(Curves(name, title, "runs", list(map(float, TOLD))), y, _power, text, found)
+
+
+def _curves(
+    picture: Curves, y: Scale, x_text: Callable[[float], str], y_text: Callable[[float], str],
+    found: Mapping[str, Means],
+) -> str:  # fmt: skip
+    places = picture.places
+    x = Scale(places[0], places[-1], LEFT, WIDTH - RIGHT, True)
+    parts = [frame(x, y, picture.below, picture.title, x_text, y_text)]
     for series, each in enumerate(found.values()):
         shown = [tuple(min(y.high, max(y.low, value)) for value in one) for one in each]
-        points = list(zip(map(x, map(float, TOLD)), shown, strict=True))
+        points = list(zip(map(x, places), shown, strict=True))
         parts.append(path([(at, y(one[0])) for at, one in points], class_=f"af-line af-l{series}"))
         aside, class_ = 3 * (series - 2.5), f"af-line af-thin af-l{series}"
         parts += [
@@ -94,7 +130,7 @@ def _by_runs(
             if low < high
         ]
     parts.append(legend([("—", series, each) for series, each in enumerate(found)]))
-    return drawing(WIDTH, height(len(found)), name, title, *parts)
+    return drawing(WIDTH, height(len(found)), picture.name, picture.title, *parts)
 
 
 def _power(runs: float) -> str:

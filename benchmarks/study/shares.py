@@ -16,7 +16,7 @@ import numpy as np
 from autofuse.baselines import BASELINES
 from benchmarks.kept import Row
 from benchmarks.study.split import DEFAULT, RULES_OF, SEARCHED, STATES, TUNED
-from benchmarks.study.summary import Ratio, geometric_mean
+from benchmarks.study.summary import Ratio, geometric_mean, interval_text
 
 # Of each program the rules whose plan is the fastest, under default launches and under tuned ones.
 BEST_RULES = "the best of ten"
@@ -125,17 +125,13 @@ def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     for state in STATES:
         yield from ("", f"Caches {state}:", "", HEAD, "|---" * 5 + "|")
         for one in splits(rows, state):
-            told = map(_interval, (one.whole, one.partition, one.launches))
+            told = map(interval_text, (one.whole, one.partition, one.launches))
             yield f"| {one.planner} | {one.programs} | {' | '.join(told)} |"
     for peer in peer_splits(rows):
         yield ""
         yield (
-            f"Called from Python, the searched plan is {_interval(peer.whole)} times as fast as "
-            f"{peer.peer} on {peer.programs} programs. Our generator and runtime give "
-            f"{_interval(peer.generator)} of that, with a plan by `{peer.rules}` under default "
+            f"Called from Python, the searched plan is {interval_text(peer.whole)} times as fast "
+            f"as {peer.peer} on {peer.programs} programs. Our generator and runtime give "
+            f"{interval_text(peer.generator)} of that, with a plan by `{peer.rules}` under default "
             "launches."
         )
-
-
-def _interval(ratio: Ratio) -> str:
-    return f"{ratio[0]:.2f} ({ratio[1]:.2f} to {ratio[2]:.2f})"

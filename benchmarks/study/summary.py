@@ -113,6 +113,12 @@ def geometric_mean(logs: np.ndarray) -> Ratio:
     return float(np.exp(logs.mean())), float(low), float(high)
 
 
+def interval_text(ratio: Ratio, digits: int = 2) -> str:
+    """A mean and its interval, as "1.04 (1.01 to 1.07)"."""
+    mean, low, high = (f"{each:.{digits}f}" for each in ratio)
+    return f"{mean} ({low} to {high})"
+
+
 def drawn_interval(values: np.ndarray) -> tuple[float, float]:
     """The 95 % interval of their mean where they are drawn again."""
     drawn = np.random.default_rng(SEED).integers(0, len(values), (RESAMPLES, len(values)))
