@@ -58,12 +58,14 @@ def walk_options(
 def _micros(facts: TileFacts, bits: int, lines: bool) -> tuple[Setting, ...]:
     """Flat tiles that fit the registers, those first whose loops take least."""
     lanes = bits // 8 // facts.itemsize
+    # A single column leaves registers for the sums of more rows.
+    highest = MOST_ROWS if facts.columns > 1 else REGISTERS[bits]
     found: list[tuple[float, str]] = []
     for name in MICRO.choices:
         rows, wide = tile_shape(name, facts.itemsize)
         vectors = max(1, wide // lanes)
         fits = (rows + 1) * vectors + 1 <= REGISTERS[bits]
-        if rows > MOST_ROWS or wide * facts.itemsize < LEAST_COLUMNS * 4 or not fits:
+        if rows > highest or wide * facts.itemsize < LEAST_COLUMNS * 4 or not fits:
             continue
         high = even_parts(facts.line, rows) if lines else pieces(facts.rows, rows)
         broad = pieces(-(-facts.columns // lanes), vectors)

@@ -21,7 +21,7 @@ from autofuse.ops.dtypes import DType
 from autofuse.ops.index import lit
 from autofuse.ops.scalar import Lit
 from autofuse.plan.fusion.legality import Refusal, check_group
-from autofuse.plan.parameters import DIAGONAL, PRODUCT, LaunchConfig
+from autofuse.plan.parameters import DIAGONAL, ITEM, PRODUCT, LaunchConfig
 from autofuse.simplify import normal_form
 from autofuse.zoo.convnets import convnet_block
 from benchmarks.contraction_cases import Convolution
@@ -63,6 +63,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "depthwise": {"groups": 40, "ins": 1, "outs": 1},
     "wide depthwise": {"groups": 40, "ins": 1, "outs": 1, "sizes": (12, 12), "taps": (7, 7),
                        "low": (3, 3), "high": (3, 3)},
+    "one channel": {"outs": 1},
+    "one channel of few": {"ins": 5, "outs": 1, "stride": (1, 2)},
     "first layer": {"ins": 3, "taps": (5, 5), "low": (2, 2), "high": (2, 2)},
     "one pixel": {"sizes": (3, 3), "low": (0, 0), "high": (0, 0), "batch": 1},
     "channels first": {"last": False},
@@ -179,6 +181,14 @@ def test_a_depthwise_convolution_reads_columns_side_by_side() -> None:
     assert {s.walk.across for s in products("depthwise") if s.walk} == {1}
     graph = canonical(graph_of({**PLAIN, **KINDS["depthwise"]}))
     assert CpuLaunchSpace().kind(graph, whole(graph)) == DIAGONAL
+
+
+def test_one_channel_is_a_column_of_its_own_and_of_few_channels_no_tile() -> None:
+    many, few = (normal_form(graph_of(PLAIN | {"ins": n, "outs": 1})) for n in (16, 4))
+    assert products("one channel", lines=True, micro="28x16", pack=False)
+    space = CpuLaunchSpace()
+    assert space.kind(many, whole(many)) == PRODUCT and space.kind(few, whole(few)) == ITEM
+    assert space.default(many, whole(many))["walk"] is True
 
 
 def test_groups_are_tiles_of_their_own() -> None:

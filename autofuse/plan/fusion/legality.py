@@ -26,7 +26,7 @@ from autofuse.plan.schedules.forms import (
 from autofuse.plan.schedules.halo import kept_values
 from autofuse.plan.schedules.multiplicity import MOST_REPEATED, index_counts, may_repeat
 from autofuse.plan.schedules.online import online_of
-from autofuse.plan.schedules.tiles import row_scratch, tiles_of
+from autofuse.plan.schedules.tiles import is_filter, row_scratch, tiles_of
 from autofuse.plan.types import FusionGroup, FusionPlan, PlanError, Refusal
 
 MAX_BUFFERS = 256
@@ -235,7 +235,7 @@ def _families(graph: Graph, nodes: Iterable[int]) -> set[Family]:
 
 
 def _needs_no_tiles(graph: Graph, form: Form, node: int) -> bool:
-    short = graph[node].spec.terms(graph.call(node)) <= SHORT_SUM
+    short = graph[node].spec.terms(graph.call(node)) <= SHORT_SUM or is_filter(graph, node)
     short = short or tiles_of(graph, form, diagonal=True) is not None
     return short or _is_product(graph, form.nodes, form.outputs)
 
