@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from autofuse.devices import timed_device
 from autofuse.peers.types import BenchError
 from benchmarks.run import write_json
+from tuning_db import Store
 
 Row = dict[str, Any]
 # A row by its name, and what makes it.
@@ -19,6 +23,18 @@ Wanted = tuple[str, Callable[[], Row]]
 def calibrated_peaks() -> Mapping[str, float]:
     """What this device is calibrated to, outside of any row's budget."""
     return timed_device("cpu").calibrate().to_mapping()
+
+
+@contextmanager
+def empty_database(peaks: Mapping[str, float]) -> Iterator[str]:
+    """The file of a tuning database that knows what this machine was calibrated to and nothing
+    else, beside an empty build cache."""
+    with TemporaryDirectory() as folder:
+        os.environ["AUTOFUSE_CACHE"] = str(Path(folder) / "cache")
+        db = str(Path(folder) / "tuning.db")
+        with Store.open(db) as store:
+            store.set_calibration(timed_device("cpu").backend.environment(), peaks)
+        yield db
 
 
 def kept_table(output: Path | None, facts: Mapping[str, Any], script: str) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +24,8 @@ from benchmarks.study.shares import (
     splits,
 )
 from benchmarks.study.split import SEARCHED, split_row
+
+DATA = Path(__file__).parent.parent / "docs/results/study/shares.json"
 
 
 def test_what_parts_give_makes_the_whole() -> None:
@@ -92,3 +96,20 @@ def test_a_row_has_every_partition_under_both_launches(monkeypatch: pytest.Monke
     counts = [(each["known"], each["groups"]) for each in row["plans"].values()]
     assert all(0 <= known <= groups for known, groups in counts) and any(k for k, _ in counts)
     assert row["sessions"].keys() == {"launches", "exact"}
+
+
+def test_what_the_page_says_is_so() -> None:
+    found = json.loads(DATA.read_text(encoding="utf-8"))["rows"].values()
+    rows = [row for row in found if "error" not in row]
+    assert len(rows) >= 10
+    for state in split.STATES:
+        told = {each.planner: each for each in splits(rows, state)}
+        for rules in ("xla-2022", "xla-2026", "inductor", "tvm"):
+            assert told[rules].partition[1] > 1
+            assert told[rules].partition[0] > told[rules].launches[0]
+        best = told[BEST_RULES]
+        assert best.partition[1] > 1 and best.partition[0] < 1.1
+        assert best.launches[0] > best.partition[0] - 0.02
+    for peer in peer_splits(rows):
+        share = math.log(peer.generator[0]) / math.log(peer.whole[0])
+        assert 0.75 < share < 0.9

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from benchmarks.study import travel
 from benchmarks.study.journeys import losses, losses_text
 from benchmarks.study.pictures import travel_picture
 from benchmarks.study.travel import PARTITION, WHOLE, sized, travel_row
+
+DATA = Path(__file__).parent.parent / "docs/results/study/travels.json"
 
 
 def made(program: str, us: dict[str, dict[str, Any]]) -> Row:
@@ -75,3 +79,16 @@ def test_a_row_has_times_of_all_that_is_moved(monkeypatch: pytest.MonkeyPatch) -
         us = row["us"][size]
         assert us["own"] > 0 and us["untuned"] > 0 and us[PARTITION][other] > 0
         assert us[WHOLE].keys() == {other}
+
+
+def test_what_the_page_says_is_so() -> None:
+    found = json.loads(DATA.read_text(encoding="utf-8"))["rows"].values()
+    rows = [row for row in found if "error" not in row]
+    assert len(rows) == 5
+    told = losses(rows)
+    moved = {what: [one for one in told if one.what == what] for what in (WHOLE, PARTITION)}
+    assert all(0.95 < one.mean[0] < 1.02 for one in moved[PARTITION])
+    means = [one.mean[0] for one in moved[WHOLE]]
+    assert min(means) > 1.01 and means[0] < 1.1
+    assert max(means) == means[-1] and 1.5 < means[-1] < 2
+    assert not any(one.none for one in told)

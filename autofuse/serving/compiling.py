@@ -90,8 +90,7 @@ def compile(  # autofuse.compile is the public name
     another generator of code), or may not be the best any more (stale). `on_miss` says what happens
     where neither bundle nor database have a plan: "default" goes on down the list, "tune" tunes for
     `budget_s` seconds, also where the plan of the bundle is stale, and "error" is an AutofuseError.
-    With `runs`, how often the program is going to run, "default" tunes for as long as the study
-    advises, perhaps not at all, and a note says what was expected.
+    For as many `runs` as are told "default" tunes too, if and as long as that repays itself.
 
     `math` says what kernels may do with arithmetic. By default each operation is computed as it is
     written, to the tolerance that checks hold it to, and sums over an axis in any order. "relaxed"
@@ -103,17 +102,7 @@ def compile(  # autofuse.compile is the public name
     declared constant, by name: they are copied now, and calls take the other inputs only. Raises
     AutofuseError, also for a bundle that is damaged."""
     asked = PlanRequest(
-        device,
-        target,
-        db,
-        plan,
-        mode,
-        constants,
-        simplify,
-        on_miss,
-        budget_s,
-        math,
-        runs,
+        device, target, db, plan, mode, constants, simplify, on_miss, budget_s, math, runs
     )
     check_on_miss(on_miss)
     missed: tuple[str, ...] = ()

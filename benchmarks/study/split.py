@@ -8,10 +8,7 @@ for both. A peer takes turns with the plan of the rules that stand for its own.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -30,11 +27,10 @@ from autofuse.tuning.result import TuneResult
 from autofuse.tuning.search.rule_launches import LAUNCHES
 from autofuse.tuning.serve.forms import known_forms
 from autofuse.tuning.together import Interleaving
-from benchmarks.kept import Row
+from benchmarks.kept import Row, empty_database
 from benchmarks.run import sentence
 from benchmarks.study.dials import samples_in_turns
 from benchmarks.unseen.types import Call, Made
-from tuning_db import Store
 
 SEARCHED, DEFAULT, TUNED = "searched", "default", "tuned"
 STATES = ("cold", "warm")
@@ -54,11 +50,8 @@ def split_row(made: Made, seconds: float, peaks: Mapping[str, float]) -> Row:
     each plan that ran; `failed`: why others did not; `calls`: by peer, microseconds of its calls
     and of ours, `rules` and `searched`, taken in turns. Raises AutofuseError where no plan was
     found."""
-    with TemporaryDirectory() as folder:
-        os.environ["AUTOFUSE_CACHE"] = str(Path(folder) / "cache")
-        db, kind = str(Path(folder) / "tuning.db"), timed_device("cpu")
-        with Store.open(db) as store:
-            store.set_calibration(kind.backend.environment(), peaks)
+    kind = timed_device("cpu")
+    with empty_database(peaks) as db:
         sessions = {
             name: tune(made.graph, device="cpu", db=db, budget_s=seconds, strategy=name)
             for name in (LAUNCHES, "exact")

@@ -7,10 +7,7 @@ size's own plan and with the untuned one, for which nothing moves.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from autofuse.devices import DeviceKind, timed_device
 from autofuse.errors import AutofuseError
@@ -26,8 +23,7 @@ from autofuse.tuning.plans import UNTUNED, untuned_candidate
 from autofuse.tuning.problem import default_candidate
 from autofuse.tuning.together import Interleaving
 from autofuse.zoo import ZOO
-from benchmarks.kept import Row
-from tuning_db import Store
+from benchmarks.kept import Row, empty_database
 
 # Of the first extent.
 FACTORS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
@@ -47,11 +43,7 @@ def travel_row(name: str, seconds: float, peaks: Mapping[str, float]) -> Row:
     there. Raises AutofuseError for what has fewer than two sizes of one family."""
     graphs = sized(name)
     kind = timed_device("cpu")
-    with TemporaryDirectory() as folder:
-        os.environ["AUTOFUSE_CACHE"] = str(Path(folder) / "cache")
-        db = str(Path(folder) / "tuning.db")
-        with Store.open(db) as store:
-            store.set_calibration(kind.backend.environment(), peaks)
+    with empty_database(peaks) as db:
         best = {
             size: tune(graph, device="cpu", db=db, budget_s=seconds).best
             for size, graph in graphs.items()

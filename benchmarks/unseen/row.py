@@ -7,8 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -32,6 +30,7 @@ from autofuse.tuning.cache_state import cache_state
 from autofuse.tuning.plans import BEST
 from autofuse.tuning.result import Progress, TuneResult
 from autofuse.tuning.serve.forms import known_forms
+from benchmarks.kept import empty_database
 from benchmarks.run import sentence
 from benchmarks.unseen.making import constant_names
 from benchmarks.unseen.types import Made
@@ -78,11 +77,7 @@ class Watched:
 
 def row(made: Made, name: str, asked: Asked) -> dict[str, Any]:
     """What is to be told of one program. Raises AutofuseError where no plan was found."""
-    with TemporaryDirectory() as folder:
-        os.environ["AUTOFUSE_CACHE"] = str(Path(folder) / "cache")
-        db = str(Path(folder) / "tuning.db")
-        with Store.open(db) as store:
-            store.set_calibration(timed_device("cpu").backend.environment(), asked.peaks)
+    with empty_database(asked.peaks) as db:
         watched, begun = Watched(asked.seconds), time.perf_counter()
         found = tune(
             made.graph, name=name, device="cpu", db=db, budget_s=asked.seconds, progress=watched
