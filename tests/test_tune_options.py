@@ -22,7 +22,7 @@ NAMES = [field.name for field in fields(TuneOptions)]
 # What the command calls a field, where it does not call it by its name.
 CALLED = {"budget_s": "budget", "simplify": "no_simplify", "options": "sampler"}
 # What only a program can give; the command calls a graph what its source is called.
-NO_OPTION = {"name", "progress", "stop", "build"}
+NO_OPTION = {"name", "progress", "stop", "build", "advice"}
 
 
 def graph() -> autofuse.Graph:
@@ -50,6 +50,7 @@ def test_the_command_has_an_option_for_every_field_with_its_default() -> None:
     options = inspect.signature(commands.tune).parameters
     own = {name: options[CALLED.get(name, name)].default for name in set(NAMES) - NO_OPTION}
     assert own.pop("options") is None and own.pop("simplify") is False  # they say the opposite
+    assert own.pop("budget_s") is None  # that of a program unless the number of runs says another
     given = TuneOptions()
     assert own == {name: getattr(given, name) for name in own}
     assert {*options} - {CALLED.get(n, n) for n in NAMES} == {"source", "dim", "form"}

@@ -50,10 +50,7 @@ def tune(
     math: MathOption = DEFAULT_MATH,
     budget: Annotated[
         float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Seconds to spend, everything counted (60, or what --runs repays).",
-        ),
+        typer.Option(metavar="SECONDS", help="All it may take (60, or what --runs repays)."),
     ] = None,
     strategy: Annotated[
         str, typer.Option(metavar="NAME", help="exact, launches (of rules), optuna or random.")

@@ -40,7 +40,9 @@ class Distance:
 def distances(rows: Sequence[Row]) -> list[Distance]:
     """Of all rules and of the search, the nearest first; programs without times are left out."""
     found = (_distance(rows, name) for name in (*BASELINES, BEST))
-    return sorted((one for one in found if one is not None), key=lambda one: one.mean)
+    return sorted(
+        (one for one in found if one is not None), key=lambda one: (one.mean, one.planner)
+    )
 
 
 def _distance(rows: Sequence[Row], planner: str) -> Distance | None:

@@ -51,7 +51,9 @@ class PeerSplit:
 def splits(rows: Sequence[Row], state: str) -> list[Split]:
     """Of every rule set and of the best of ten, in one cache state, the farthest behind first."""
     found = [_split(rows, name, state) for name in (*BASELINES, BEST_RULES)]
-    return sorted((one for one in found if one.programs), key=lambda one: -one.whole[0])
+    return sorted(
+        (one for one in found if one.programs), key=lambda one: (-one.whole[0], one.planner)
+    )
 
 
 def _split(rows: Sequence[Row], planner: str, state: str) -> Split:
