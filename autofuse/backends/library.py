@@ -253,7 +253,7 @@ class LoadedLibrary:
         else:
             results = self._check_outputs(_shared("output", outputs), ready)
             places = list(map(address_of, results))
-        code = self._call(self._call_table(map(address_of, ready), places))
+        code = self._call(self.kept, self._call_table(map(address_of, ready), places))
         if code != 0:
             raise LaunchError(f"the program failed with code {code}")
         return results
@@ -269,11 +269,12 @@ class LoadedLibrary:
         arrays = (*inputs, *self.kept, *outputs)
 
         def call(_keep: Arrays = arrays) -> int:
-            return self._call(table)
+            return self._call(_keep, table)
 
         return call
 
-    def _call(self, table: Any) -> int:
+    def _call(self, keep: Arrays, table: Any) -> int:
+        """The entry's code; `keep` are arrays of `table` that nobody else may hold by its end."""
         with self._lock:
             if self._handle is None:
                 raise LaunchError("the program has been unloaded")

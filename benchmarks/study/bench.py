@@ -41,12 +41,8 @@ def study_prices(
     unknown names and for an output of something else."""
     planners = chosen(planners, tuple(SWITCHABLE), "planner")
     asked = {"part": "prices", "size": size, "planners": list(planners)}
-
-    def make(program: StudyProgram) -> Row:
-        return _apart(program, asked)
-
     own = {"planners": list(planners)}
-    return _table(programs, size, note, own, output, make, lambda row: say(_priced(row)))
+    return _table(programs, size, note, own, output, _parted(asked), _saying(say, _priced))
 
 
 def study_dials(
@@ -61,7 +57,7 @@ def study_dials(
         with TemporaryDirectory() as folder:
             return _dials_row(program, size, peaks, Path(folder))
 
-    return _table(programs, size, note, {}, output, make, lambda row: say(_dialled(row)))
+    return _table(programs, size, note, {}, output, make, _saying(say, _dialled))
 
 
 def study_split(
@@ -71,12 +67,8 @@ def study_split(
     """A row (`split.split_row`) for each program named, or for all, each tuned twice for so many
     seconds, as `study_prices` has it. The machine is calibrated once, outside of any row."""
     asked = {"part": "split", "size": size, "seconds": seconds, "peaks": dict(calibrated_peaks())}
-
-    def make(program: StudyProgram) -> Row:
-        return _apart(program, asked)
-
     own = {"seconds": seconds}
-    return _table(programs, size, note, own, output, make, lambda row: say(_divided(row)))
+    return _table(programs, size, note, own, output, _parted(asked), _saying(say, _divided))
 
 
 def study_travel(
@@ -88,13 +80,9 @@ def study_travel(
     asked = {
         "part": "travel", "size": "small", "seconds": seconds, "peaks": dict(calibrated_peaks())
     }  # fmt: skip
-
-    def make(program: StudyProgram) -> Row:
-        return _apart(program, asked)
-
     own = {"seconds": seconds}
     those = programs or [name for name, each in study_programs().items() if each.package == OURS]
-    return _table(those, "five", note, own, output, make, lambda row: say(_moved(row)))
+    return _table(those, "five", note, own, output, _parted(asked), _saying(say, _moved))
 
 
 def _dials_row(program: StudyProgram, size: str, peaks: Mapping[str, float], folder: Path) -> Row:
@@ -135,14 +123,22 @@ def _table(
     )  # fmt: skip
 
 
+def _saying(say: Say, text: Callable[[Row], str]) -> Callable[[Row], object]:
+    """Says of each row its text, or why there is none."""
+    return lambda row: say(f"{row['program']}: {row['error']}" if "error" in row else text(row))
+
+
+def _parted(asked: Mapping[str, Any]) -> Make:
+    """Makes the row of a program by asking one part of it."""
+    return lambda program: _apart(program, asked)
+
+
 def _apart(program: StudyProgram, asked: Mapping[str, Any]) -> Row:
     about = {"program": program.name, "package": program.package}
     return {**about, **answer_apart(CHILD, {"program": program.name, **asked}, LIMIT_S)}
 
 
 def _priced(row: Mapping[str, Any]) -> str:
-    if "error" in row:
-        return f"{row['program']}: {row['error']}"
     kernels, plans = row["kernels"], row["plans"]
     failed = sum("error" in plan for plan in plans.values())
     return (
@@ -152,8 +148,6 @@ def _priced(row: Mapping[str, Any]) -> str:
 
 
 def _dialled(row: Mapping[str, Any]) -> str:
-    if "error" in row:
-        return f"{row['program']}: {row['error']}"
     told = (
         f"{name} {dial['error'] if 'error' in dial else _pair(dial)}"
         for name, dial in row["dials"].items()
@@ -162,8 +156,6 @@ def _dialled(row: Mapping[str, Any]) -> str:
 
 
 def _divided(row: Mapping[str, Any]) -> str:
-    if "error" in row:
-        return f"{row['program']}: {row['error']}"
     told = shares(dict(row), BEST_RULES, row["state"])
     if told is None:
         return f"{row['program']}: not all plans ran"
@@ -176,8 +168,6 @@ def _divided(row: Mapping[str, Any]) -> str:
 
 
 def _moved(row: Mapping[str, Any]) -> str:
-    if "error" in row:
-        return f"{row['program']}: {row['error']}"
     told = (f"{one.what} by {one.factor:g}: {one.mean[0]:.2f}" for one in losses([dict(row)]))
     return f"{row['program']}: {', '.join(told)}"
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.kept import Row
 from benchmarks.study.dials import OURS
-from benchmarks.study.summary import drawn_interval, geometric_mean, interval_text
+from benchmarks.study.summary import drawn_interval, geometric_mean, interval_text, opening
 
 # Numbers of runs that are told, and those between which a crossing is looked for.
 TOLD = tuple(10**k for k in range(10))
@@ -138,12 +138,10 @@ def cheapest_text(data: Mapping[str, Any]) -> str:
 
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     times = times_of(list(data["rows"].values()))
-    yield f"{len(times)} programs ({data['size']} sizes), {data['cpu']}, {data['threads']} threads."
-    if data["note"]:
-        yield f"The run: {data['note']}."
-    for name, row in data["rows"].items():
-        if "error" in row:
-            yield f"Left out: `{name}`, {row['error']}."
+    yield from opening(
+        data,
+        f"{len(times)} programs ({data['size']} sizes), {data['cpu']}, {data['threads']} threads.",
+    )
     yield from (
         "",
         "The share of programs for which a dial is the cheapest, by the number of runs:",

@@ -10,7 +10,7 @@ import numpy as np
 
 from autofuse.tuning.plans import UNTUNED
 from benchmarks.kept import Row
-from benchmarks.study.summary import Ratio, geometric_mean, interval_text
+from benchmarks.study.summary import Ratio, geometric_mean, interval_text, opening
 from benchmarks.study.travel import PARTITION, WHOLE
 
 WHAT = {WHOLE: "the plan with its launches", PARTITION: "its partition", UNTUNED: "nothing"}
@@ -76,15 +76,11 @@ def losses_text(data: Mapping[str, Any]) -> str:
 
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     rows = [row for row in data["rows"].values() if "error" not in row]
-    yield (
+    yield from opening(
+        data,
         f"{len(rows)} programs, {data['cpu']}, {data['threads']} threads; each size tuned for "
-        f"{data['seconds']:g} s."
+        f"{data['seconds']:g} s.",
     )
-    if data["note"]:
-        yield f"The run: {data['note']}."
-    for name, row in data["rows"].items():
-        if "error" in row:
-            yield f"Left out: `{name}`, {row['error']}."
     yield from ("", HEAD, "|---" * 6 + "|")
     for one in losses(rows):
         far = "any" if one.what == UNTUNED else f"{one.factor:g}"

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.kept import Row
-from benchmarks.study.summary import Price, all_rules, alone, interval_text, prices
+from benchmarks.study.summary import Price, all_rules, alone, interval_text, opening, prices
 
 HEAD = (
     "| rule | programs changed | slower with it | faster with it | ratio, all programs "
@@ -22,12 +22,10 @@ def page(data: Mapping[str, Any]) -> str:
 
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     rows = [row for row in data["rows"].values() if "error" not in row]
-    yield f"{len(rows)} programs ({data['size']} sizes), {data['cpu']}, {data['threads']} threads."
-    if data["note"]:
-        yield f"The run: {data['note']}."
-    for name, row in data["rows"].items():
-        if "error" in row:
-            yield f"Left out: `{name}`, {row['error']}."
+    yield from opening(
+        data,
+        f"{len(rows)} programs ({data['size']} sizes), {data['cpu']}, {data['threads']} threads.",
+    )
     for planner in data["planners"]:
         yield from ("", f"### {planner}", "", *_planner(rows, planner))
     own, every = (sum(row["kernels"][which] for row in rows) for which in ("own", "all"))

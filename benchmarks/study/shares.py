@@ -16,7 +16,7 @@ import numpy as np
 from autofuse.baselines import BASELINES
 from benchmarks.kept import Row
 from benchmarks.study.split import DEFAULT, RULES_OF, SEARCHED, STATES, TUNED
-from benchmarks.study.summary import Ratio, geometric_mean, interval_text
+from benchmarks.study.summary import Ratio, geometric_mean, interval_text, opening
 
 # Of each program the rules whose plan is the fastest, under default launches and under tuned ones.
 BEST_RULES = "the best of ten"
@@ -115,15 +115,11 @@ def shares_text(data: Mapping[str, Any]) -> str:
 
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     rows = [row for row in data["rows"].values() if "error" not in row]
-    yield (
+    yield from opening(
+        data,
         f"{len(rows)} programs ({data['size']} sizes), {data['cpu']}, {data['threads']} threads; "
-        f"two sessions of {data['seconds']:g} s each."
+        f"two sessions of {data['seconds']:g} s each.",
     )
-    if data["note"]:
-        yield f"The run: {data['note']}."
-    for name, row in data["rows"].items():
-        if "error" in row:
-            yield f"Left out: `{name}`, {row['error']}."
     for state in STATES:
         yield from ("", f"Caches {state}:", "", HEAD, "|---" * 5 + "|")
         for one in splits(rows, state):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -111,6 +112,16 @@ def geometric_mean(logs: np.ndarray) -> Ratio:
         return _SAME
     low, high = np.exp(drawn_interval(logs))
     return float(np.exp(logs.mean())), float(low), float(high)
+
+
+def opening(data: Mapping[str, Any], said: str) -> Iterator[str]:
+    """What tables of a run begin with: what is said of it, its note, and what it left out."""
+    yield said
+    if data["note"]:
+        yield f"The run: {data['note']}."
+    for name, row in data["rows"].items():
+        if "error" in row:
+            yield f"Left out: `{name}`, {row['error']}."
 
 
 def interval_text(ratio: Ratio, digits: int = 2) -> str:

@@ -25,6 +25,14 @@ class Cover:
     def group(self, piece: int) -> FusionGroup:
         return self.enumeration.groups[self.sources[piece]]
 
+    def places(self) -> dict[FusionGroup, str]:
+        """The key of every group."""
+        return {self.group(i): piece.key for i, piece in enumerate(self.problem.pieces)}
+
+    def bounds(self) -> dict[str, float]:
+        """The least microseconds of each key."""
+        return {piece.key: piece.bound_us for piece in self.problem.pieces}
+
     def digest(self, piece: int) -> str:
         """The digest under which the database keeps the kernel of a piece."""
         return self.enumeration.digest(self.sources[piece])

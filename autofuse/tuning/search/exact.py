@@ -90,11 +90,9 @@ class ExactSearch:
         naming = Share(bench.left_s, NAMING_SHARE)
         self.enumeration = candidates.named(naming.is_over)
         cover = cover_problem(self.enumeration, digests=True)
-        pieces = cover.problem.pieces
-        self.bounds = {piece.key: piece.bound_us for piece in pieces}
-        places = {cover.group(i): piece.key for i, piece in enumerate(pieces)}
+        self.bounds = cover.bounds()
         recall = recalling(bench.left_s)
-        self.kernels = Kernels(bench, places, self.bounds, space, recall.is_over)
+        self.kernels = Kernels(bench, cover.places(), self.bounds, space, recall.is_over)
         self.solving = solving(bench.left_s)
         self.whole = Selection(self.kernels, cover)
         self.windows: tuple[Window, ...] = ()

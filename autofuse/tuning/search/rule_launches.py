@@ -48,11 +48,6 @@ def rule_launches(bench: Bench) -> Findings:
 
 def _kernels(bench: Bench, plans: Sequence[FusionPlan]) -> Kernels:
     """The kernels of these plans alone."""
-    of_plans = candidate_kernels(
-        bench.graph, plans, bench.calibration(), should_stop=lambda: True
-    )  # fmt: skip
+    of_plans = candidate_kernels(bench.graph, plans, bench.calibration(), should_stop=lambda: True)
     cover = cover_problem(of_plans, digests=True)
-    pieces = cover.problem.pieces
-    places = {cover.group(i): piece.key for i, piece in enumerate(pieces)}
-    bounds = {piece.key: piece.bound_us for piece in pieces}
-    return Kernels(bench, places, bounds, origin=LAUNCHES)
+    return Kernels(bench, cover.places(), cover.bounds(), origin=LAUNCHES)
